@@ -6,11 +6,12 @@
 //! | what the engine does with a provider's answers, call by call | [`ScriptedApp`] with its [`ScriptedConnector`] |
 //! | one connector over real HTTP or IMAP, against a simulated provider | [`SimulatedApp`] |
 //! | mailboxes that change while they are synced | [`WorldConnector`] and its storms |
+//! | a signed token: an issuer's, or Google's of a push | [`signed_tokens`] |
 //! | the promises that every connector keeps | [`contract`] |
 //! | a kill, a signal, a socket or a role | a process, in `mailroom/tests/it` |
 //!
 //! Every one of them runs on SQLite and on PostgreSQL. A test waits with [`wait_until`], never by the clock, and ends with
-//! `finish`, which fails it if jobs or dead letters are left:
+//! `finish`, which fails it if jobs or dead letters are left that it does not name:
 //!
 //! ```ignore
 //! on_each_app(async |app| {
@@ -35,6 +36,7 @@ pub mod own_process;
 pub mod pages;
 pub mod scripted;
 pub mod scripted_app;
+pub mod signed_tokens;
 pub mod simulated;
 pub mod world;
 

@@ -147,8 +147,9 @@ struct Scripts {
 }
 
 /// A connector that follows a script. A method without a script refuses with an error that names it, and
-/// [`TestApp::finish`](crate::TestApp::finish) fails the test for it. Capabilities that a provider may lack (`listen`,
-/// `grant`, `revoke`, `watch`, `unwatch`, the directory) are lacking until they are scripted.
+/// [`TestApp::finish`](crate::TestApp::finish) fails the test for it, as it does for a queued reply that nobody asked for.
+/// Capabilities that a provider may lack (`listen`, `grant`, `revoke`, `watch`, `unwatch`, the directory) are lacking until
+/// they are scripted.
 pub struct ScriptedConnector {
     provider: Provider,
     scripts: Mutex<Scripts>,
@@ -370,6 +371,20 @@ impl ScriptedConnector {
     /// Methods that were called without a script.
     pub fn refusals(&self) -> Vec<ConnectorMethod> {
         self.refusals.lock().unwrap().clone()
+    }
+
+    /// Methods for whose next calls something is queued, once for each reply or action.
+    pub fn queued_replies(&self) -> Vec<ConnectorMethod> {
+        let scripts = self.scripts.lock().unwrap();
+        let of_addresses = scripts.changes_of.values().map(|script| script.queue.len());
+        let queued = [
+            (ConnectorMethod::Changes, scripts.changes.queue.len() + of_addresses.sum::<usize>()),
+            (ConnectorMethod::History, scripts.history.queue.len()),
+            (ConnectorMethod::List, scripts.list.queue.len()),
+            (ConnectorMethod::Fetch, usize::from(scripts.before_fetch.is_some())),
+            (ConnectorMethod::Fetch, usize::from(scripts.before_message_end.is_some())),
+        ];
+        queued.into_iter().flat_map(|(method, count)| std::iter::repeat_n(method, count)).collect()
     }
 
     fn record(&self, method: ConnectorMethod, account: &ConnectorAccount, messages: Vec<String>, watch: Option<&str>) {

@@ -2,7 +2,7 @@
 //! counts messages: when one is deleted meanwhile, another is skipped. Where Graph has no delta, a plain list is read by
 //! date, each page with a little overlap to the one before.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use domain::ConnectorError;
 use domain::connector::{Cursors, ListingPage};
@@ -57,7 +57,7 @@ pub async fn list_history(
     let first_sync_at = first_sync_at(changes)?;
     let mut page = ListingPage::default();
     let (mut is_older, mut is_empty) = (true, true);
-    for message in page_read.messages.iter().filter(|message| message.removed.is_none()) {
+    for message in page_read.present() {
         is_empty = false;
         let received = message.received_date_time;
         let is_old = received.is_some_and(|received| since.is_some_and(|since| received < since));
@@ -83,14 +83,14 @@ pub async fn list_all(client: GraphClient<'_>, cursors: &Cursors) -> Result<List
         page.folders = now.clone();
         (_, page.removed_folders) = diff_folders(&client.account.folders, now);
     }
-    let folders = folders_in_scope(client);
+    let mut folders = folders_in_scope(client);
+    // The next page must not begin in a folder that this one removes: the listing would start over.
+    folders.retain(|folder| !page.removed_folders.contains(folder));
     let Some(position) = resume(cursors, &folders)? else { return finish_page(page, None) };
     let Some(page_read) = read_folder(client, &position, delta::initial_url).await? else {
         return finish_page(page, next_folder(&folders, &position));
     };
-    // The last entry of each message counts.
-    let latest: BTreeMap<&str, _> = page_read.messages.iter().map(|message| (&*message.id, message)).collect();
-    for message in latest.values().filter(|message| message.removed.is_none()) {
+    for message in page_read.present() {
         page.seen.push(message.seen(&position.folder)?);
         page.complete_placements.push(message.id.clone());
     }
@@ -102,6 +102,17 @@ struct FolderListPage {
     messages: Vec<GraphMessage>,
     /// Position of this folder's next page.
     next: Option<FolderListCursor>,
+}
+
+impl FolderListPage {
+    /// Returns each message that is in the folder once, in their order: Graph may list one repeatedly, and its last entry
+    /// counts.
+    fn present(&self) -> impl Iterator<Item = &GraphMessage> {
+        let last: HashMap<&str, usize> =
+            self.messages.iter().enumerate().map(|(at, message)| (&*message.id, at)).collect();
+        let latest = self.messages.iter().enumerate().filter(move |(at, message)| last[&*message.id] == *at);
+        latest.map(|(_, message)| message).filter(|message| message.removed.is_none())
+    }
 }
 
 /// Reads a page of a folder. Returns `None` if the folder no longer exists, which the changes report.

@@ -14,12 +14,21 @@ async fn gmail_keeps_the_contract() {
     check(&gmail).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn outlook_keeps_the_contract() {
-    let outlook = OutlookUnderTest::new(700, 3).await;
+async fn check_outlook(seed: u64) {
+    let outlook = OutlookUnderTest::new(700, seed).await;
     // More than 50 recent changes are listed again for a minute.
     outlook.step(30);
     check(&outlook).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn outlook_keeps_the_contract() {
+    // With these, an initial round repeats a message, a folder is new below the deleted items at the end of a step, and one
+    // is below an Outbox with a German name.
+    let seeds = std::env::var("MAILROOM_TEST_SEED").map_or(vec![1, 23, 31], |seed| vec![seed.parse().unwrap()]);
+    for seed in seeds {
+        check_outlook(seed).await;
+    }
 }
 
 async fn check_imap(capabilities: &str) {

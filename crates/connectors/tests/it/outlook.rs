@@ -73,6 +73,19 @@ async fn moves_are_found_by_the_probe() {
 }
 
 #[tokio::test]
+async fn empty_page_of_the_probe_hides_no_mail() {
+    let (outlook, mut replica) = synced_mailbox(30, 6).await;
+    replica.follow().await.unwrap();
+    outlook.world.add_fault(MicrosoftFault {
+        route: Some(MicrosoftRoute::MessagesList),
+        ..MicrosoftFault::always(MicrosoftFaultKind::EmptyPage)
+    });
+    outlook.apply(OutlookOperation::deliver());
+    replica.follow().await.unwrap();
+    assert_replicated(&outlook, &replica);
+}
+
+#[tokio::test]
 async fn changes_report_deletion_of_a_listed_message() {
     let (outlook, mut replica) = synced_mailbox(30, 11).await;
     replica.follow().await.unwrap();
@@ -100,6 +113,40 @@ async fn listing_ends_although_delta_keeps_expiring() {
         replica.compare().await.unwrap();
 
         outlook.world.clear_faults();
+        assert_replicated(&outlook, &replica);
+    }
+}
+
+#[tokio::test]
+async fn history_lists_a_repeated_message_once() {
+    let outlook = OutlookUnderTest::new(100, 47).await;
+    let mut replica = outlook.replica();
+    replica.follow().await.unwrap();
+    outlook.world.add_fault(of_deltas(MicrosoftFault::always(MicrosoftFaultKind::RepeatedItems)));
+    let (mut cursors, mut listed) = (Cursors::new(), BTreeSet::new());
+    loop {
+        let page = replica.history(&mut cursors).await.unwrap();
+        for seen in page.seen {
+            assert!(listed.insert(seen.message.clone()), "{} is listed twice", seen.message);
+        }
+        if page.is_last {
+            break;
+        }
+    }
+    assert!(!listed.is_empty());
+}
+
+#[tokio::test]
+async fn listing_goes_on_when_its_next_folder_is_removed() {
+    for seed in 1..8 {
+        let (outlook, mut replica) = synced_mailbox(40, seed).await;
+        // All that can be removed, and so perhaps the one after the inbox, which comes first.
+        for (folder, truth) in &outlook.mailbox().folders {
+            if truth.well_known.is_none() && !truth.is_search && !truth.path.contains('/') {
+                outlook.apply(OutlookOperation::DeleteFolder { folder: folder.clone(), purge: true });
+            }
+        }
+        replica.compare().await.unwrap();
         assert_replicated(&outlook, &replica);
     }
 }
@@ -188,6 +235,25 @@ async fn unreadable_message_leaves_its_old_placement() {
     });
     replica.sweep().await.unwrap();
     assert_replicated(&outlook, &replica);
+}
+
+#[tokio::test]
+async fn returned_message_survives_a_failed_read() {
+    let (outlook, mut replica) = synced_mailbox(30, 43).await;
+    let message = outlook.apply(OutlookOperation::deliver()).messages.remove(0);
+    // In some rounds its old removal is repeated after its return.
+    for _ in 0..40 {
+        for folder in ["outbox", "inbox"] {
+            outlook.apply(OutlookOperation::Move { message: message.clone(), folder: folder.to_owned() });
+        }
+        outlook.world.add_fault(MicrosoftFault {
+            route: Some(MicrosoftRoute::MessagesGet),
+            ..MicrosoftFault::once(MicrosoftFaultKind::Internal)
+        });
+        replica.sweep().await.unwrap();
+        outlook.world.clear_faults();
+        assert_replicated(&outlook, &replica);
+    }
 }
 
 #[tokio::test]

@@ -36,7 +36,7 @@ async fn refused_message_does_not_affect_its_batch() {
 
         assert_eq!((ingested.stored, ingested.duplicates), (2, 1));
         let [refused] = ingested.refused.as_slice() else { panic!("{:?}", ingested.refused) };
-        assert!(refused.starts_with("1.eml is not taken by the database (not this one)"), "{refused}");
+        assert!(refused.starts_with("the database refuses 1.eml (not this one)"), "{refused}");
         let report = app.engine.verify(&acme, None, true, &Progress::default()).await.unwrap();
         assert_eq!((report.totals.emails, report.differences.len()), (2, 0), "{:?}", report.differences);
         app.finish().await;

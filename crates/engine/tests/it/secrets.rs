@@ -361,7 +361,7 @@ async fn key_from_settings_is_rotated_to_another() {
         let (old, new) = ("ab".repeat(32), "cd".repeat(32));
         let secrets = filled(&db, &given(&db.store, &old)).await;
         let alone = given(&db.store, &old).rotate(None).await.unwrap_err().to_string();
-        assert!(alone.contains("with a comma between them"), "{alone}");
+        assert!(alone.contains("both keys, separated by a comma"), "{alone}");
         let server = given(&db.second_store(), &format!("{old},{new}"));
         server.unlock().await.unwrap();
 

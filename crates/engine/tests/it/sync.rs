@@ -14,8 +14,9 @@ use engine::calls::Calls;
 use engine::mailboxes::{Backfill, ConnectRequest};
 use serde_json::json;
 use store::testing::on_each_database;
+use testkit::app::ADDRESS;
 use testkit::pages::{folder, page, placement, seen_message};
-use testkit::{ConnectorMethod, ScriptedApp};
+use testkit::{AppOptions, ConnectorMethod, ScriptedApp, ScriptedConnector, TestApp};
 
 fn draft(revision: &str) -> SeenMessage {
     SeenMessage { revision: Some(revision.into()), ..seen_message("d", "INBOX", &[]) }
@@ -163,15 +164,17 @@ async fn missing_message_harms_no_other() {
 #[tokio::test(flavor = "multi_thread")]
 async fn refused_credentials_are_tried_once() {
     on_each_database(|db| async move {
-        let app = ScriptedApp::new(db).await;
-        app.connector.queue_changes_first(ConnectorError::Unauthorized("no".into()));
-        app.sync().await;
-        app.sync().await;
+        let connector = ScriptedConnector::quiet(ScriptedApp::PROVIDER);
+        connector.queue_changes(ConnectorError::Unauthorized("no".into()));
+        let app = TestApp::new(db, AppOptions::default().scripted(&connector));
+        let acme = app.create_tenant("acme").await;
+        let mailbox = app.add_mailbox(&acme, ScriptedApp::PROVIDER, ADDRESS).await;
+        app.sync(&acme, mailbox).await;
+        app.sync(&acme, mailbox).await;
 
-        let mailbox = app.tenant.find_mailbox("me@acme.test").await.unwrap().unwrap();
-        assert_eq!(mailbox.state, domain::MailboxState::NeedsReauth);
-        assert_eq!(app.connector.count(ConnectorMethod::Changes), 1);
-        let events = app.tenant.list_events(0, 10).await.unwrap();
+        assert_eq!(app.mailbox_state(&acme, mailbox).await, domain::MailboxState::NeedsReauth);
+        assert_eq!(connector.count(ConnectorMethod::Changes), 1);
+        let events = acme.list_events(0, 10).await.unwrap();
         assert_eq!(events.iter().map(|event| event.kind.as_str()).collect::<Vec<_>>(), ["mailbox.state_changed"]);
         app.finish().await;
     })

@@ -405,7 +405,7 @@ fn orphaned_log_is_not_applied() {
     let other = TestInstallation::sqlite();
     other.write("data/mailroom.db-wal", "a log");
 
-    restore(&mailroom, &other).assert_refused(1, &["mailroom.db-wal is there already", "move the old data away"]);
+    restore(&mailroom, &other).assert_refused(1, &["mailroom.db-wal already exists", "move the old data away"]);
 }
 
 #[test]
@@ -528,7 +528,7 @@ fn restore_can_be_repeated_after_any_failpoint() {
 
                 // A PostgreSQL that is restored already cannot be told from one in use.
                 if !mailroom.is_sqlite() && failpoint == "after:restore_database=crash" {
-                    again.assert_refused(1, &["go on with `mailroom migrate`"]);
+                    again.assert_refused(1, &["finish an interrupted restore with `mailroom migrate`"]);
                 } else {
                     assert_eq!(again.code, Some(0), "{failpoint}: {again}");
                 }

@@ -4,22 +4,14 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Stdio;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use domain::Clock;
-use ring::rand::SystemRandom;
-use ring::rsa::{KeyPair, PublicKeyComponents};
-use serde_json::json;
 use store::failpoint::{Effect, VARIABLE};
+use testkit::signed_tokens::GmailPusher;
 
 use crate::http::{send, try_send};
 use crate::installation::{PROGRAM, TestInstallation, on_each_database};
 use crate::processes::{RunningProcess, wait_until};
 use crate::servers::closed_port;
 
-const KEY: &[u8] = include_bytes!("../../../sim/src/keys/issuer-1.der");
-const AUDIENCE: &str = "https://mail.example/v1/hooks/gmail";
-const ACCOUNT: &str = "push@project.iam.gserviceaccount.com";
 const HOOK: &str = "/v1/hooks/gmail";
 const ADDRESS: &str = "someone.special@acme.test";
 
@@ -27,10 +19,7 @@ const ADDRESS: &str = "someone.special@acme.test";
 fn serve_keys() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/certs", listener.local_addr().unwrap());
-    let public = PublicKeyComponents::<Vec<u8>>::from(KeyPair::from_pkcs8(KEY).unwrap().public());
-    let (n, e) = (URL_SAFE_NO_PAD.encode(public.n), URL_SAFE_NO_PAD.encode(public.e));
-    let keys =
-        json!({"keys": [{"kty": "RSA", "alg": "RS256", "use": "sig", "kid": "one", "n": n, "e": e}]}).to_string();
+    let keys = GmailPusher::default().public_keys().to_string();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             let lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
@@ -40,23 +29,6 @@ fn serve_keys() -> String {
         }
     });
     url
-}
-
-fn token() -> String {
-    let now = domain::SystemClock.now().as_second();
-    let claims = json!({"iss": "https://accounts.google.com", "aud": AUDIENCE, "email": ACCOUNT,
-        "email_verified": true, "iat": now, "exp": now + 3600, "sub": "1"});
-    let head = json!({"alg": "RS256", "kid": "one"});
-    let signed = [head, claims].map(|part| URL_SAFE_NO_PAD.encode(part.to_string())).join(".");
-    let key = KeyPair::from_pkcs8(KEY).unwrap();
-    let mut signature = vec![0; key.public().modulus_len()];
-    key.sign(&ring::signature::RSA_PKCS1_SHA256, &SystemRandom::new(), signed.as_bytes(), &mut signature).unwrap();
-    format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
-}
-
-fn push(message: &str, address: &str) -> Vec<u8> {
-    let data = STANDARD.encode(json!({"emailAddress": address, "historyId": "987"}).to_string());
-    json!({"message": {"messageId": message, "data": data}, "subscription": "s"}).to_string().into_bytes()
 }
 
 /// A mailbox that is at work; nobody works on its jobs.
@@ -83,8 +55,8 @@ fn serve(place: &TestInstallation, settings: &[(&str, &str)]) -> (RunningProcess
 fn settings(jwks_url: &str) -> [(&str, &str); 3] {
     [
         ("MAILROOM_PROVIDERS__GOOGLE__JWKS_URL", jwks_url),
-        ("MAILROOM_PROVIDERS__GOOGLE__PUSH_AUDIENCE", AUDIENCE),
-        ("MAILROOM_PROVIDERS__GOOGLE__PUSH_SERVICE_ACCOUNT", ACCOUNT),
+        ("MAILROOM_PROVIDERS__GOOGLE__PUSH_AUDIENCE", GmailPusher::AUDIENCE),
+        ("MAILROOM_PROVIDERS__GOOGLE__PUSH_SERVICE_ACCOUNT", GmailPusher::ACCOUNT),
     ]
 }
 
@@ -106,9 +78,9 @@ fn dying_process_records_a_gmail_push_whole_or_not_at_all() {
                 let failpoint = format!("{moment}:{}=crash", effect.name());
                 let dying = [&settings(&keys)[..], &[(VARIABLE, failpoint.as_str())]].concat();
                 let (server, address) = serve(place, &dying);
-                let authorization = format!("Bearer {}", token());
+                let authorization = format!("Bearer {}", GmailPusher::default().good_token());
                 let headers = [("Authorization", authorization.as_str())];
-                let body = push(&number.to_string(), ADDRESS);
+                let body = GmailPusher::push(&number.to_string(), ADDRESS);
                 assert!(try_send(address, "POST", HOOK, &headers, &body).is_err(), "{failpoint} was never reached");
                 server.kill();
                 assert_eq!(counted(place).0, usize::from(moment == "after"), "{failpoint}");

@@ -44,8 +44,8 @@ fn backup_is_restored_under_another_login() {
     let other = TestInstallation::on_empty_server(&make_login(&second, "joan"));
     let died = other.run_with(&[(VARIABLE, "before:migrate=crash")], &["restore", &folder]);
     assert_eq!(died.code, None, "{died}");
-    other.run(&["restore", &folder]).assert_refused(1, &["go on with `mailroom migrate`"]);
-    other.run(&["search", "", "--tenant", "acme"]).assert_refused(1, &["go on with `mailroom migrate`"]);
+    other.run(&["restore", &folder]).assert_refused(1, &["finish that with `mailroom migrate`"]);
+    other.run(&["search", "", "--tenant", "acme"]).assert_refused(1, &["finish that with `mailroom migrate`"]);
     other.ok(&["migrate"]);
     assert_well(&other, 12);
 }

@@ -24,6 +24,7 @@ pub struct OutlookUnderTest {
     pub world: Arc<MicrosoftWorld>,
     server: MicrosoftServer,
     token: String,
+    name: String,
 }
 
 impl OutlookUnderTest {
@@ -35,7 +36,7 @@ impl OutlookUnderTest {
         assert!(world.create(&AccountSpec { address: Self::ADDRESS.to_owned(), messages, seed: Some(seed) }));
         let server = MicrosoftServer::start_here(Arc::clone(&world)).await.unwrap();
         let token = world.grant(Self::ADDRESS).unwrap().access_token;
-        Self { world, server, token }
+        Self { world, server, token, name: format!("outlook with seed {seed}") }
     }
 
     pub fn apply(&self, operation: OutlookOperation) -> OutlookOperationOutcome {
@@ -48,15 +49,25 @@ impl OutlookUnderTest {
     }
 }
 
-fn holds_mail(folder: &OutlookFolderTruth) -> bool {
-    let is_special = folder.well_known.as_deref().is_some_and(|name| NO_MAIL.contains(&name));
-    let is_below_one = NO_MAIL.iter().any(|name| folder.path.split('/').any(|part| part.eq_ignore_ascii_case(name)));
-    !folder.is_hidden && !folder.is_search && !is_special && !is_below_one
+/// Returns the paths of folders that hold no mail of anybody, in the language of the mailbox's owner.
+fn paths_without_mail(truth: &OutlookTruth) -> Vec<&str> {
+    let is_special =
+        |folder: &&OutlookFolderTruth| folder.well_known.as_deref().is_some_and(|of| NO_MAIL.contains(&of));
+    truth.folders.values().filter(is_special).map(|folder| &*folder.path).collect()
+}
+
+fn holds_mail(folder: &OutlookFolderTruth, paths_without_mail: &[&str]) -> bool {
+    let is_below_one = paths_without_mail.iter().any(|path| is_below(&folder.path, path));
+    !folder.is_hidden && !folder.is_search && !is_below_one
+}
+
+fn is_below(path: &str, above: &str) -> bool {
+    path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 impl ConnectorUnderTest for OutlookUnderTest {
-    fn name(&self) -> &'static str {
-        "outlook"
+    fn name(&self) -> &str {
+        &self.name
     }
 
     fn connector(&self) -> Arc<dyn Connector> {
@@ -82,9 +93,10 @@ impl ConnectorUnderTest for OutlookUnderTest {
 
     fn truth(&self) -> Vec<String> {
         let truth = self.mailbox();
+        let without_mail = paths_without_mail(&truth);
         let mut lines = Vec::new();
         for (id, message) in &truth.messages {
-            if holds_mail(&truth.folders[&message.folder_id]) {
+            if holds_mail(&truth.folders[&message.folder_id], &without_mail) {
                 let mut flags = Vec::new();
                 flags.extend(message.is_draft.then_some("draft"));
                 flags.extend(message.is_flagged.then_some("flagged"));

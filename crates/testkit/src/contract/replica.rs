@@ -62,10 +62,17 @@ impl MailboxReplica {
         self.fetch().await
     }
 
-    /// Follows the changes, with those that show only in a sweep; see [`ConnectorAccount::sweep_since`].
+    /// Follows the changes, with those that show only in a sweep; see [`ConnectorAccount::sweep_since`]. Where that finds new
+    /// folders, they are followed as well: only once a folder is recorded does a connector know whether it is in scope, so
+    /// one that is usually left out, such as a folder below the deleted items, is left to the next sync.
     pub async fn sweep(&mut self) -> Result<usize, ConnectorError> {
         self.account.sweep_since = Some(SystemClock.now());
-        self.follow().await
+        let known: BTreeSet<String> = self.folders.keys().cloned().collect();
+        let pages = self.follow().await?;
+        if self.folders.keys().all(|folder| known.contains(folder)) {
+            return Ok(pages);
+        }
+        Ok(pages + self.follow().await?)
     }
 
     /// Lists and fetches everything that has changed. Returns how many pages listed something.
@@ -162,6 +169,7 @@ impl MailboxReplica {
         let new = page.id_only.iter().filter(|seen| !known.contains(&seen.message));
         let marked: Vec<_> =
             page.flags_only.iter().filter(|seen| self.placements.contains_key(&seen.placement)).collect();
+        let mut present = BTreeSet::new();
         for seen in page.seen.iter().chain(&page.relisted).chain(new).chain(marked) {
             let message = ReplicaMessage {
                 message: seen.message.clone(),
@@ -170,8 +178,10 @@ impl MailboxReplica {
                 size_bytes: seen.size_bytes,
             };
             self.placements.insert(seen.placement.clone(), message);
+            present.insert(&seen.placement);
         }
-        for removed in &page.removed_placements {
+        // As a sync does: one that is listed as present, too, is present.
+        for removed in page.removed_placements.iter().filter(|removed| !present.contains(removed)) {
             self.placements.remove(removed);
         }
         for snapshot in &page.folder_snapshots {

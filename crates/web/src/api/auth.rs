@@ -206,7 +206,7 @@ fn own_tenant(holder: &Principal, named: Option<TenantId>) -> Result<TenantId, P
     }
     // The scopes `write` and `admin` include `read`.
     if !holder.scopes.iter().any(|scope| SCOPES.contains(&scope.as_str())) {
-        return Err(Problem::forbidden("this key cannot read; use a key with the scope `read`"));
+        return Err(Problem::forbidden("this key or token cannot read; use one with the scope `read`"));
     }
     Ok(holder.tenant)
 }

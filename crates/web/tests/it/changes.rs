@@ -14,7 +14,7 @@ use crate::two_tenants::{TwoTenants, assert_audit_intact, generated, select, tex
 async fn audit_says_who_changed_what() {
     on_each_app(async |app| {
         let two = TwoTenants::new(app).await;
-        app.leaves_jobs();
+        app.leaves_jobs(&["fetch_failed", "sync_mailbox"]);
         let first = two.get("/v1/audit", &two.acme_reader).await.json();
         assert_eq!((&first["items"][1]["action"], &first["items"][1]["seq"]), (&json!("api_key.create"), &json!(1)));
         assert_eq!(first["items"][1]["actor"], "operator", "{first}");
@@ -75,7 +75,7 @@ async fn assert_broken(app: &TestApp, damage: &str, repair: &str, seq: u64, says
 async fn stale_version_is_refused() {
     on_each_app(async |app| {
         let two = TwoTenants::new(app).await;
-        app.leaves_jobs();
+        app.leaves_jobs(&["sync_mailbox"]);
         let mailbox = two.ids("/v1/mailboxes", &two.acme_reader).await.remove(0);
         let paths = [
             (format!("/v1/tenants/{}", two.acme.id), &two.operator),
@@ -124,7 +124,7 @@ async fn deleted_email_is_found_no_more() {
 async fn mailbox_is_connected_changed_and_removed() {
     on_each_app(async |app| {
         let two = TwoTenants::without_mail(app).await;
-        app.leaves_jobs();
+        app.leaves_jobs(&["fetch_failed", "sync_mailbox"]);
         let writer = &two.acme_writer;
         let new = json!({"address": "Me@Acme.Example", "provider": "imap", "host": "127.0.0.1", "port": 1, "tls": "none",
                          "password": "canary-7391", "folders": ["INBOX"], "backfill": "none"});
@@ -175,7 +175,7 @@ fn stored_fields(mailbox: &Value) -> Value {
 async fn replies_show_the_mailbox_as_it_is_stored() {
     on_each_app(async |app| {
         let two = TwoTenants::without_mail(app).await;
-        app.leaves_jobs();
+        app.leaves_jobs(&["fetch_failed", "fetch_forgotten", "stop_watch", "sync_mailbox", "watch_mailbox"]);
         let writer = &two.acme_writer;
         let new = json!({"address": "me@acme.example", "provider": "imap", "host": "127.0.0.1", "port": 1, "tls": "none",
                          "password": "x", "folders": ["INBOX"], "backfill": "none"});

@@ -27,7 +27,7 @@ fn address_of(mailbox: usize) -> String {
 
 /// Active mailboxes with a subscription each; no worker runs their jobs. Returns the client state of each.
 async fn create_mailboxes(app: &TestApp, count: usize) -> Vec<String> {
-    app.leaves_jobs();
+    app.leaves_jobs(&["sync_mailbox"]);
     app.create_tenant("acme").await;
     let (then, states) = ("'2026-01-01T00:00:00.000Z'", ClientStates::new(app.engine.vault.clone()));
     let mut client_states = Vec::new();

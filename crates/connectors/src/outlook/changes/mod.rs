@@ -14,6 +14,7 @@ use domain::connector::{Cursors, FolderSnapshot, KnownFolder, ListedFolder, List
 use domain::{Clock, ConnectorError, FolderRole, SystemClock, redact_for_log};
 use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
+use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
 use super::api::{GraphClient, GraphFailure};
@@ -504,7 +505,17 @@ impl ChangeCollector<'_> {
             url.query_pairs_mut().append_pair("$select", MESSAGE_FIELDS);
             url
         });
-        let found = batch::get_all::<GraphMessage>(self.client, GraphOperation::Message, urls.collect()).await?;
+        let urls: Vec<Url> = urls.collect();
+        let mut found = batch::get_all::<GraphMessage>(self.client, GraphOperation::Message, urls.clone()).await?;
+        // Graph may repeat an old removal of a message that is back in its folder. Nothing else would report it, so a single
+        // answer that is missing must not remove it.
+        let missing: Vec<usize> =
+            (0..found.len()).filter(|at| matches!(found[*at], Err(ConnectorError::Unavailable(_)))).collect();
+        let urls = missing.iter().map(|at| urls[*at].clone()).collect();
+        let again = batch::get_all::<GraphMessage>(self.client, GraphOperation::Message, urls).await?;
+        for (at, message) in missing.into_iter().zip(again) {
+            found[at] = message;
+        }
         for (id, found) in ids.into_iter().zip(found) {
             match found {
                 Ok(message) => {

@@ -26,7 +26,11 @@ impl ChangeCollector<'_> {
         let since = self.round.modified_since;
         let modified = self.list_modified(since, None).await?;
         let is_all = modified.next_link.is_none();
-        if self.round.probe_fingerprint == Some(fingerprint(&modified.value, self.round.modified_since)) {
+        // An empty page with a link to the next one says nothing.
+        let is_conclusive = is_all || !modified.value.is_empty();
+        if is_conclusive
+            && self.round.probe_fingerprint == Some(fingerprint(&modified.value, self.round.modified_since))
+        {
             self.round.pending_folders = self.folders_without_cursor();
             return Ok(());
         }

@@ -187,6 +187,7 @@ async fn restored_directory_mixes_up_no_mailboxes() {
             assert_eq!(user(&acme, provider, &address("bob")).await.mailbox, Some(bob.id));
             assert_eq!(app.discover(&acme, provider).await.changes(), 0);
         }
+        app.leaves_jobs(&["fetch_forgotten", "sync_mailbox"]);
         app.finish().await;
     })
     .await;
@@ -217,6 +218,7 @@ async fn alias_connected_by_hand_gets_no_second_mailbox() {
             assert_eq!(acme.list_mailboxes().await.unwrap().len(), before + 1);
             assert_eq!(app.discover(&acme, provider).await.changes(), 0);
         }
+        app.leaves_jobs(&["fetch_forgotten", "stop_watch", "sync_mailbox", "watch_mailbox"]);
         app.finish().await;
     })
     .await;
@@ -319,6 +321,7 @@ async fn directory_reactivates_what_it_deactivated() {
         unit.commit().await.unwrap();
         app.engine.resume_mailbox(&mailbox(&acme, &address("ann")).await, None).await.unwrap();
         assert!(mailbox(&acme, &address("ann")).await.is_active, "nobody else would");
+        app.leaves_jobs(&["fetch_failed", "fetch_forgotten", "sync_mailbox", "watch_mailbox"]);
         app.finish().await;
     })
     .await;

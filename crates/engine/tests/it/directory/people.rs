@@ -94,6 +94,7 @@ async fn returning_user_keeps_the_mailbox() {
                 assert_eq!(events.iter().filter(|event| event.kind == kind).count(), count, "{kind}");
             }
         }
+        app.leaves_jobs(&["fetch_forgotten", "sync_mailbox"]);
         app.finish().await;
     })
     .await;
@@ -293,6 +294,7 @@ async fn taken_address_waits_until_it_is_free() {
         let expected = ["mailbox.deactivated", "mailbox.renamed", "mailbox.activated", "mailbox.renamed"];
         assert_eq!(told, expected, "in between it would have opened what is the other's");
         assert_eq!(app.discover(&acme, provider).await.changes(), 0);
+        app.leaves_jobs(&["fetch_forgotten", "sync_mailbox"]);
         app.finish().await;
     })
     .await;
@@ -372,6 +374,7 @@ async fn manual_connections_are_respected() {
         assert_eq!(user(&acme, provider, &files).await.mailbox, Some(of_files), "what was imported is theirs");
         assert_eq!(mailbox(&acme, &files).await.provider, provider);
         assert_eq!(app.discover(&acme, provider).await.changes(), 0);
+        app.leaves_jobs(&["fetch_forgotten", "stop_watch", "sync_mailbox", "watch_mailbox"]);
         app.finish().await;
     })
     .await;
@@ -410,6 +413,7 @@ async fn rules_select_by_group_and_address() {
             app.discover(&acme, provider).await;
             assert_eq!(looked_at(&acme).await, wanted);
         }
+        app.leaves_jobs(&["fetch_forgotten", "sync_mailbox"]);
         app.finish().await;
     })
     .await;
@@ -470,6 +474,7 @@ async fn rules_select_by_unit_and_domain() {
             let kinds = [of(&is_suspended), of(&|person| person.is_guest), of(&|person| !person.is_licensed)];
             assert!(kinds.iter().all(|kind| !kind.is_empty()) && wanted.len() > 30);
         }
+        app.leaves_jobs(&["fetch_forgotten", "sync_mailbox"]);
         app.finish().await;
     })
     .await;

@@ -156,8 +156,8 @@ fn bad_tokens() -> Vec<(String, Result<&'static str, &'static str>)> {
     };
     let unauthorized = |claim: &str, value: Value| token("one", 0, &changed(claim, value));
     vec![
-        (String::new(), Err("neither")),
-        ("nonsense".into(), Err("neither")),
+        (String::new(), Err("malformed")),
+        ("nonsense".into(), Err("malformed")),
         (forged, Err("signature")),
         (format!("{signed}.AAAA"), Err("signature")),
         (token("one", 1, &claims()), Err("signature")),

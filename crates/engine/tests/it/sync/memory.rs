@@ -42,7 +42,7 @@ async fn stalled_provider_does_not_block_another() {
             .await;
         assert_eq!(slow.fetches_admitted(), 6, "and the slow one has no more than before");
         worker.shut_down().await;
-        app.leaves_jobs();
+        app.leaves_jobs(&["fetch_emails"]);
         app.finish().await;
     })
     .await;

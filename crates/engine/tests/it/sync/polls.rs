@@ -30,8 +30,16 @@ async fn fence_token(app: &ScriptedApp) -> u64 {
     app.db.rows("select token from sync_states").await[0].get(0).unwrap()
 }
 
-/// With a second provider, Gmail, at which nothing happens unless it is scripted. So many mailboxes are worked on at once.
-pub(super) async fn app_with_gmail(db: TestDatabase, workers: usize) -> (ScriptedApp, Arc<ScriptedConnector>) {
+/// With the provider Gmail, at which nothing happens unless it is scripted. Many mailboxes are worked on at once.
+pub(super) fn gmail_app(db: TestDatabase) -> (TestApp, Arc<ScriptedConnector>) {
+    let gmail = ScriptedConnector::quiet(Provider::Gmail);
+    let mut app = TestApp::new(db, AppOptions::default().scripted(&gmail));
+    app.syncer = app.syncer.clone().with_workers(500);
+    (app, gmail)
+}
+
+/// With Gmail as a second provider. So many mailboxes are worked on at once.
+async fn app_with_gmail(db: TestDatabase, workers: usize) -> (ScriptedApp, Arc<ScriptedConnector>) {
     let gmail = ScriptedConnector::quiet(Provider::Gmail);
     let mut app = ScriptedApp::with_options(db, AppOptions::default().scripted(&gmail)).await;
     app.syncer = app.syncer.clone().with_workers(workers);
@@ -221,7 +229,7 @@ async fn hanging_provider_does_not_delay_another() {
         wait_until("the other is looked at", async || changes_calls(&app) == calls + 1).await;
         assert_eq!(hanging.count(ConnectorMethod::Changes), 4, "and no more are kept waiting than may be");
         worker.shut_down().await;
-        app.leaves_jobs();
+        app.leaves_jobs(&["poll_mailboxes"]);
         app.finish().await;
     })
     .await;
@@ -230,7 +238,7 @@ async fn hanging_provider_does_not_delay_another() {
 #[tokio::test(flavor = "multi_thread")]
 async fn failing_mailbox_does_not_affect_its_batch() {
     on_each_database(|db| async move {
-        let (app, odd) = app_with_gmail(db, 500).await;
+        let (app, odd) = gmail_app(db);
         odd.on_changes_of("hangs", ScriptedReply::hang);
         odd.on_changes_of("panics", || ScriptedReply::panic("as it was told"));
         let addresses = ["quiet", "hangs", "panics", "locked", "quiet too"];
@@ -255,7 +263,7 @@ async fn failing_mailbox_does_not_affect_its_batch() {
         assert_eq!(own.len(), 2, "{own:?}");
         assert!([2, 3].iter().all(|n| own.iter().any(|job| job.contains(&mailboxes[*n].to_string()))), "{own:?}");
         worker.shut_down().await;
-        app.leaves_jobs();
+        app.leaves_jobs(&["poll_mailboxes", "sync_mailbox"]);
         app.finish().await;
     })
     .await;
@@ -264,7 +272,7 @@ async fn failing_mailbox_does_not_affect_its_batch() {
 #[tokio::test(flavor = "multi_thread")]
 async fn suspected_batch_is_synced_one_by_one() {
     on_each_database(|db| async move {
-        let (app, odd) = app_with_gmail(db, 500).await;
+        let (app, odd) = gmail_app(db);
         let (store, mailboxes) = synced_mailboxes(&app, "odd", &["one", "two", "three"]).await;
         enqueue_poll(&store, Provider::Gmail, &mailboxes).await;
         app.db.run("update jobs set suspected = 1").await;
@@ -275,7 +283,7 @@ async fn suspected_batch_is_synced_one_by_one() {
         wait_until("each has a job", async || app.db.rows(own).await.len() == 3).await;
         assert_eq!(odd.count(ConnectorMethod::Changes), 0);
         worker.shut_down().await;
-        app.leaves_jobs();
+        app.leaves_jobs(&["sync_mailbox"]);
         app.finish().await;
     })
     .await;
@@ -299,7 +307,7 @@ fn with_news() -> ListingPage {
 #[tokio::test(flavor = "multi_thread")]
 async fn news_of_a_paused_mailbox_are_not_recorded() {
     on_each_database(|db| async move {
-        let (app, odd) = app_with_gmail(db, 500).await;
+        let (app, odd) = gmail_app(db);
         let (store, mailboxes) = synced_mailboxes(&app, "odd", &["paused", "removed", "fine"]).await;
         for (address, n) in [("paused", 0), ("removed", 1)] {
             let (store, id) = (store.clone(), mailboxes[n]);
@@ -382,7 +390,7 @@ async fn waiting_polls_stop_with_their_tenant() {
 #[tokio::test(flavor = "multi_thread")]
 async fn push_during_a_poll_is_recorded_once() {
     on_each_database(|db| async move {
-        let (app, odd) = app_with_gmail(db, 500).await;
+        let (app, odd) = gmail_app(db);
         let (store, mailboxes) = synced_mailboxes(&app, "odd", &["pushed"]).await;
         let worker = start(&app, listing_kinds(&app));
         let (pushed, id) = (store.clone(), mailboxes[0]);
@@ -411,7 +419,7 @@ async fn push_during_a_poll_is_recorded_once() {
         assert_eq!(app.ledger().await, pairs(&[("m1", "queued")]));
         assert_eq!(app.db.rows("select 1 from jobs where kind = 'fetch_emails'").await.len(), 1);
         worker.shut_down().await;
-        app.leaves_jobs();
+        app.leaves_jobs(&["fetch_emails"]);
         app.finish().await;
     })
     .await;

@@ -82,6 +82,7 @@ async fn revoked_consent_is_reported_once() {
         app.run_jobs_until_idle().await;
         assert_eq!(app.mailbox(mailbox).await.state, MailboxState::Active);
         assert_eq!(app.bank.asked(), asked + 1);
+        app.finish_jobs().await;
         app.finish().await;
     })
     .await;
@@ -146,6 +147,7 @@ async fn token_of_a_removed_mailbox_is_not_kept() {
 
         assert!(matches!(asking.await.unwrap(), Err(ConnectorError::Unauthorized(_))));
         assert_eq!(stored(&app.db, SecretKind::AccessToken).await, 0);
+        app.leaves_jobs(&["stop_watch", "sync_mailbox", "watch_mailbox"]);
         app.finish().await;
     })
     .await;
@@ -171,6 +173,7 @@ async fn rejected_app_is_learned_from_few_calls() {
             let error = app.store.find_sync_state(mailbox).await.unwrap().unwrap().last_error.unwrap();
             assert!(error.contains("invalid_client"), "{error}");
         }
+        app.leaves_jobs(&["sync_mailbox"]);
         app.finish().await;
     })
     .await;
@@ -210,6 +213,7 @@ async fn disconnect_revokes_an_unshared_grant() {
         assert_eq!(app.bank.revoked.lock().unwrap().len(), 1);
         assert_eq!(stored(&app.db, SecretKind::RefreshToken).await, 1);
         assert_eq!(app.mailbox(mailbox).await.state, MailboxState::Active);
+        app.finish_jobs().await;
         app.finish().await;
     })
     .await;
@@ -236,6 +240,7 @@ async fn renewed_consent_is_not_revoked() {
         assert_eq!(app.mailbox(mailbox).await.state, MailboxState::Active);
         let free = app.engine.acquire_grant_lease(Provider::Gmail, "me@acme.test").await.unwrap();
         assert!(free.is_some(), "and nobody holds it any more");
+        app.finish_jobs().await;
         app.finish().await;
     })
     .await;

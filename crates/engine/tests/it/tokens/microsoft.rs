@@ -140,6 +140,7 @@ async fn crash_with_a_new_secret_ends_in_needs_reauth() {
         app.run_jobs_until_idle().await;
     }
     assert_eq!(app.bank.asked(), 2, "nobody asks any more");
+    app.finish_jobs().await;
     app.finish().await;
 }
 
@@ -185,6 +186,7 @@ async fn expired_app_secret_concerns_the_operator() {
             let error = app.store.find_sync_state(mailbox).await.unwrap().unwrap().last_error.unwrap();
             assert!(error.contains("expired"), "{error}");
         }
+        app.leaves_jobs(&["sync_mailbox"]);
         app.finish().await;
     })
     .await;
@@ -214,6 +216,7 @@ async fn unconsented_directory_affects_its_own_mailboxes() {
             assert_eq!(mailbox.state, MailboxState::NeedsReauth);
             assert!(mailbox.state_reason.unwrap().contains(why));
         }
+        app.finish_jobs().await;
         app.finish().await;
     })
     .await;

@@ -20,7 +20,7 @@ use store::TenantStore;
 use store::sql::mailboxes::Mailbox;
 use store::testing::TestDatabase;
 use testkit::pages::page;
-use testkit::{AppOptions, ScriptedConnector, ScriptedReply, TestApp};
+use testkit::{AppOptions, ScriptedConnector, ScriptedReply, TestApp, wait_until};
 
 const QUICK: TokenSettings = TokenSettings { lease: Duration::from_secs(20), poll_interval: Duration::from_millis(2) };
 
@@ -96,8 +96,8 @@ impl<G: TokenIssuer> TokenApp<G> {
         let options = AppOptions::default().scripted(&connector).retry_horizon(Duration::ZERO);
         let mut app = TestApp::new(db, options);
         app.syncer = app.syncer.clone().with_tokens(settings);
-        // Tests make calls fail, whose retries are not waited for.
-        app.leaves_jobs();
+        // Nobody syncs the mailboxes that are connected, unless the test works.
+        app.leaves_jobs(&["sync_mailbox", "watch_mailbox"]);
         let store = app.create_tenant("acme").await;
         Self { app, store, bank, connector }
     }
@@ -138,6 +138,18 @@ impl<G: TokenIssuer> TokenApp<G> {
             access: Arc::new(NoApiAccess),
         };
         TokenRequest { connector: self.connector.clone(), account }
+    }
+
+    /// Works until nothing is left to do, and what waits for its next attempt has it at once.
+    async fn finish_jobs(&self) {
+        let worker = self.start_worker();
+        wait_until("no job is left", async || {
+            self.make_retries_ready().await;
+            self.count("jobs where state <> 'scheduled'").await == 0
+        })
+        .await;
+        worker.shut_down().await;
+        self.leaves_jobs(&[]);
     }
 
     async fn enqueue_syncs(&self, mailboxes: &[MailboxId]) {

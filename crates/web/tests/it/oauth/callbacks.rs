@@ -22,7 +22,7 @@ async fn forged_microsoft_callback_changes_nothing() {
 }
 
 async fn assert_forgery_changes_nothing<S: ProviderSite>(app: &ConsentApp<S>) {
-    app.leaves_jobs();
+    app.leaves_jobs(&["sync_mailbox", "watch_mailbox"]);
     let connected = app.go_through(&app.beta_key, &format!("?address={}", S::BOB)).await;
     assert_page(&connected, 200, "connected");
     let before = app.snapshot().await;
@@ -68,7 +68,6 @@ async fn incomplete_microsoft_consent_is_explained_and_not_kept() {
 }
 
 async fn assert_incomplete_is_not_kept<S: ProviderSite>(app: &ConsentApp<S>) {
-    app.leaves_jobs();
     let before = app.snapshot().await;
     app.site.set_consent(Consent { denied: true, ..automatic() });
     assert_page(&app.go_through(&app.acme_key, "").await, 403, "did not give your consent");
@@ -110,7 +109,7 @@ async fn microsoft_callback_is_valid_once() {
 }
 
 async fn assert_callback_is_valid_once<S: ProviderSite>(app: &ConsentApp<S>) {
-    app.leaves_jobs();
+    app.leaves_jobs(&["sync_mailbox", "watch_mailbox"]);
     let mut browser = Browser::default();
     let link = app.link(&app.acme_key, &format!("?address={}", S::ANN)).await;
     let back = browser.consent(app, &link).await;
@@ -145,7 +144,7 @@ impl HeldGrant {
 #[tokio::test(flavor = "multi_thread")]
 async fn callback_during_a_revocation_asks_to_begin_again() {
     on_each_consent_app(async |app: &ConsentApp<GoogleSite>| {
-        app.leaves_jobs();
+        app.leaves_jobs(&["sync_mailbox", "watch_mailbox"]);
         let before = app.snapshot().await;
         let held = HeldGrant::acquire(app.store(), GoogleSite::ANN).await;
 
@@ -164,7 +163,7 @@ async fn callback_during_a_revocation_asks_to_begin_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn mailbox_is_connected_though_the_page_was_closed() {
     on_each_consent_app(async |app: &ConsentApp<GoogleSite>| {
-        app.leaves_jobs();
+        app.leaves_jobs(&["sync_mailbox", "watch_mailbox"]);
         let held = HeldGrant::acquire(app.store(), GoogleSite::ANN).await;
         let mut browser = Browser::default();
         let back = browser.consent(app, &app.link(&app.acme_key, "").await).await;

@@ -18,7 +18,7 @@ async fn mailboxes(app: &ConsentApp<MicrosoftSite>) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn owners_connect_work_and_personal_accounts() {
     on_each_consent_app(async |app: &ConsentApp<MicrosoftSite>| {
-        app.leaves_jobs();
+        app.leaves_jobs(&["sync_mailbox", "watch_mailbox"]);
         let link = app.link(&app.acme_key, &format!("?address={ANN}")).await;
         let sent = Browser::default().open(app, &link).await;
         let url = sent.header("location");

@@ -54,7 +54,7 @@ async fn google_refresh_token_connects_and_reconnects() {
 #[tokio::test(flavor = "multi_thread")]
 async fn only_the_operator_opens_a_microsoft_directory() {
     on_each_consent_app(async |app: &ConsentApp<MicrosoftSite>| {
-        app.leaves_jobs();
+        app.leaves_jobs(&["sync_mailbox", "watch_mailbox"]);
         let base = json!({"address": MicrosoftSite::ANN, "provider": "outlook"});
         for (more, status, says) in [
             (json!({}), 422, "/v1/oauth/microsoft/start"),
