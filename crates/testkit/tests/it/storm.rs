@@ -140,7 +140,9 @@ impl Storm {
     }
 
     async fn wait_until_equal(&self, number: usize) {
-        wait_until("everything is stored", async || {
+        wait_until(&format!("everything of box {number} is stored"), async || {
+            // A call that was under way may have been refused after the faults had ended.
+            self.resume_refused().await;
             self.app.make_retries_ready().await;
             self.app.enqueue_sync(&self.tenants[number], self.mailbox(number).await.id).await;
             tokio::time::sleep(Duration::from_millis(200)).await;
