@@ -1,5 +1,7 @@
 //! Prints docs/metrics.md; see `make docs`.
 
+#![expect(clippy::print_stdout, reason = "it writes the page to standard output")]
+
 fn main() {
     print!("{}", domain::metrics::page());
 }

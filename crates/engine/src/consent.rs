@@ -127,7 +127,7 @@ impl Engine {
         if !constant_time_eq(value.as_bytes(), browser.as_bytes()) {
             return Ok(Err(ConsentError::OtherBrowser));
         }
-        Ok(Ok(ConsentReturn { request: request, verifier: Secret::new(verifier), redirect_uri, cookie }))
+        Ok(Ok(ConsentReturn { request, verifier: Secret::new(verifier), redirect_uri, cookie }))
     }
 
     /// Creates the state for the administrator of a directory who is asked to grant our app access.

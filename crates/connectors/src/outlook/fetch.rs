@@ -119,7 +119,7 @@ async fn fetch_batches<'a>(
         match read_batch(response?, &requested, &mut forbidden, sink).await? {
             BatchReadOutcome::Whole => {}
             BatchReadOutcome::TokenRejected(token, ids) => {
-                token_rejected.get_or_insert((token, Vec::new())).1.extend(ids)
+                token_rejected.get_or_insert((token, Vec::new())).1.extend(ids);
             }
             BatchReadOutcome::Stopped(e) => stopped = Some(longer_wait(stopped.take(), e)),
         }

@@ -180,7 +180,7 @@ impl MailFileWalk {
         match kind {
             DirectoryKind::Messages => {}
             DirectoryKind::Maildir if name == "cur" || name == "new" => {
-                self.list(path, DirectoryKind::Messages, segments)
+                self.list(path, DirectoryKind::Messages, segments);
             }
             DirectoryKind::Maildir if name == "tmp" => {}
             _ if maildir::is_maildir(&path) => {

@@ -95,7 +95,7 @@ impl Syncer {
             let client_state = ClientStates::new(self.engine.vault.clone()).create().await?;
             let hash = Sha256::of(client_state.expose().as_bytes());
             self.engine.store.system().begin_subscription(claim, hash, owner(session)).await?;
-            let request = WatchRequest { subscription_id: None, client_state: client_state };
+            let request = WatchRequest { subscription_id: None, client_state };
             Ok(self.call_watch(session, &request).await.map(|granted| (granted, true)))
         };
         timeout(CLAIM_LEASE * 2 / 3, requesting)

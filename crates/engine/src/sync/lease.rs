@@ -85,7 +85,7 @@ async fn renew_until_lost(store: TenantStore, mailbox: MailboxId, token: u64, le
             Ok(true) => renewed = asked,
             Ok(false) => return,
             Err(e) => {
-                tracing::debug!(tenant.id = %store.id, mailbox.id = %mailbox, error = redact_for_log(&e), "sync lease not renewed")
+                tracing::debug!(tenant.id = %store.id, mailbox.id = %mailbox, error = redact_for_log(&e), "sync lease not renewed");
             }
         }
     }

@@ -400,10 +400,10 @@ impl MailboxListing<'_> {
         // Before the messages of this page, so that the next page is listed while they are fetched.
         match self.phase {
             ListingPhase::History if !is_end => {
-                self.enqueue_unique(&mut unit, &ListHistory { mailbox: self.mailbox() })?
+                self.enqueue_unique(&mut unit, &ListHistory { mailbox: self.mailbox() })?;
             }
             ListingPhase::FullComparison if !is_end => {
-                self.enqueue_unique(&mut unit, &ListMailbox { mailbox: self.mailbox() })?
+                self.enqueue_unique(&mut unit, &ListMailbox { mailbox: self.mailbox() })?;
             }
             _ => {}
         }

@@ -38,7 +38,7 @@ impl StateChange {
     /// Returns the change that an event makes, or `None` if the state stays.
     fn find(mailbox: MailboxSnapshot, event: MailboxEvent, reason: Option<&str>) -> Option<Self> {
         let to = mailbox.state.after(event)?;
-        Some(Self { mailbox, to, error: reason.map(|reason| redact_for_log(reason)) })
+        Some(Self { mailbox, to, error: reason.map(redact_for_log) })
     }
 }
 

@@ -393,7 +393,7 @@ enum StoreOutcome {
 
 fn has_same_credential(one: &ConnectorAccount, other: &ConnectorAccount) -> bool {
     let (secret, other_secret) = (one.secret.as_ref(), other.secret.as_ref());
-    secret.map(|secret| secret.expose()) == other_secret.map(|secret| secret.expose())
+    secret.map(domain::Secret::expose) == other_secret.map(domain::Secret::expose)
         && impersonated_user(one) == impersonated_user(other)
 }
 

@@ -97,7 +97,7 @@ impl<K: FaultKind + Debug> FaultCase<K> {
                 }
             }
             FaultOutcome::NeedsReauth => {
-                ensure(&case, state == MailboxState::NeedsReauth, "it should wait for its owner")?
+                ensure(&case, state == MailboxState::NeedsReauth, "it should wait for its owner")?;
             }
             FaultOutcome::Operator => {
                 ensure(

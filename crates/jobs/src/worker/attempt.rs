@@ -177,7 +177,7 @@ async fn settle(session: &Arc<Session>, kind: &JobKind, job: &Arc<ClaimedJob>, e
         AttemptEnd::Verdict(Completion::Done) => session.complete_later(job.clone()).await,
         AttemptEnd::Verdict(Completion::Commit(unit)) => commit(session, kind, job, unit).await,
         AttemptEnd::Error(JobError::Deferred(delay)) => {
-            record_settlement(session, kind, job, Settlement::Deferred(delay)).await
+            record_settlement(session, kind, job, Settlement::Deferred(delay)).await;
         }
         AttemptEnd::Error(JobError::Failed { class, message }) => {
             fail(session, kind, job, AttemptOutcome::Failed, class, &message).await;
@@ -189,7 +189,7 @@ async fn settle(session: &Arc<Session>, kind: &JobKind, job: &Arc<ClaimedJob>, e
         AttemptEnd::Panicked(message) => fail(session, kind, job, AttemptOutcome::Panicked, "panic", &message).await,
         AttemptEnd::TimedOut(message) => fail(session, kind, job, AttemptOutcome::TimedOut, "timeout", &message).await,
         AttemptEnd::Stopped(StopReason::Cancel(reason)) => {
-            record_settlement(session, kind, job, Settlement::Cancelled(reason)).await
+            record_settlement(session, kind, job, Settlement::Cancelled(reason)).await;
         }
         AttemptEnd::Stopped(StopReason::TenantOff) => {
             claimer::give_back(session, &[job.id]).await;

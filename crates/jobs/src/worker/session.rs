@@ -104,7 +104,7 @@ async fn renew(session: Arc<Session>, lost: watch::Sender<bool>) {
             }
             Ok(Err(StoreError::Precondition(WORKER_LEASE_EXPIRED))) => break,
             Ok(Err(e)) if !is_transient(&e) => {
-                tracing::error!(error = redact_for_log(&e), "cannot renew the worker's lease")
+                tracing::error!(error = redact_for_log(&e), "cannot renew the worker's lease");
             }
             Ok(Err(_)) | Err(_) => {}
         }

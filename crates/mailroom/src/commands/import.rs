@@ -72,7 +72,7 @@ pub async fn with_bar(engine: &Engine, mailbox: &Mailbox, opened: OpenImport) ->
     let on_problem = Arc::new(move |problem: &str| match reported.fetch_add(1, Ordering::Relaxed) {
         0..MAX_REPORTED_PROBLEMS => printer.note(&format!("not imported: {problem}")),
         MAX_REPORTED_PROBLEMS => {
-            printer.note("not imported: more files and messages, counted as failed in the summary")
+            printer.note("not imported: more files and messages, counted as failed in the summary");
         }
         _ => {}
     });

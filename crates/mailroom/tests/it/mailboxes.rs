@@ -199,6 +199,7 @@ fn mailbox_that_cannot_be_connected_leaves_nothing() {
     let good = add_gmail(&mailroom, &sim, 1);
     let nowhere = format!("http://127.0.0.1:{}", closed_port());
     let unreachable = ("MAILROOM_PROVIDERS__GOOGLE__API_URL", nowhere.as_str());
+    #[expect(clippy::type_complexity, reason = "a table of cases")]
     let refused: [(&[(&str, &str)], &str, &str, i32, &[&str]); 7] = [
         (&[], "--tenant", "nobody", 1, &["there is no tenant \"nobody\"", "tenant list"]),
         (&[], "--address", "nothing", 2, &["must be an email address"]),

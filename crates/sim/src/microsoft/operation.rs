@@ -193,7 +193,7 @@ impl OutlookAccount {
                 self.move_folder(self.folder(folder)?, parent)?;
             }
             OutlookOperation::DeleteFolder { folder, purge: false } => {
-                self.move_folder(self.folder(folder)?, DELETED)?
+                self.move_folder(self.folder(folder)?, DELETED)?;
             }
             OutlookOperation::DeleteFolder { folder, purge: true } => self.purge_folder(self.folder(folder)?)?,
             OutlookOperation::EmptyFolder { folder } => self.empty_folder(self.folder(folder)?)?,

@@ -124,7 +124,7 @@ impl WriteQueue {
         match request {
             WriterRequest::DataVersion(answer) => drop(answer.send(data_version(connection))), // the caller may be gone
             WriterRequest::Commit(unit, answer) if unit.rows() <= MAX_SMALL_UNIT_ROWS => {
-                self.small.push_back((unit, answer))
+                self.small.push_back((unit, answer));
             }
             WriterRequest::Commit(unit, answer) => self.large.push_back((unit, answer)),
         }

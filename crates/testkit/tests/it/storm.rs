@@ -103,7 +103,7 @@ impl Storm {
         for number in 0..ACCOUNTS {
             self.connector.step(&address(number), 6);
             if round % 9 == 8 && number % 2 == 0 {
-                self.connector.expire_cursors(&address(number), round % 2 == 0);
+                self.connector.expire_cursors(&address(number), round.is_multiple_of(2));
             }
             self.app.enqueue_sync(&self.tenants[number], self.mailbox(number).await.id).await;
         }

@@ -128,7 +128,7 @@ async fn only_authentic_notifications_are_recorded() {
             deliver(app, HOOK, malformed).await.assert_problem(400, "not a Microsoft Graph notification");
         }
         let genuine = notification("1", 0, &states[0]);
-        let large = [body(&[genuine.clone()]), vec![b' '; 1 << 20]].concat();
+        let large = [body(std::slice::from_ref(&genuine)), vec![b' '; 1 << 20]].concat();
         deliver(app, HOOK, &large).await.expect(413);
         let many = body(&vec![json!({}); 5001]);
         deliver(app, HOOK, &many).await.assert_problem(400, "not a Microsoft Graph notification");

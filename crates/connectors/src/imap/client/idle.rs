@@ -32,7 +32,7 @@ impl FolderUpdates {
     fn note(&mut self, response: &ServerResponse<'_>) -> bool {
         match response {
             ServerResponse::Numbered(number, word, _) if word.eq_ignore_ascii_case(b"EXISTS") => {
-                self.exists = Some(*number)
+                self.exists = Some(*number);
             }
             ServerResponse::Numbered(_, word, _) if word.eq_ignore_ascii_case(b"EXPUNGE") => self.expunged += 1,
             ServerResponse::Data(word, _) if word.eq_ignore_ascii_case(b"VANISHED") => self.expunged += 1,

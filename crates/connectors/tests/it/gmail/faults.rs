@@ -67,6 +67,7 @@ fn is_throttled(error: &ConnectorError) -> bool {
 #[tokio::test]
 async fn each_fault_is_the_right_error_on_every_route() {
     let mut faulty = FaultyGmail::new(10).await;
+    #[expect(clippy::type_complexity, reason = "a table of cases")]
     let cases: [(GoogleFaultKind, fn(&ConnectorError) -> bool); 10] = [
         (GoogleFaultKind::Throttled { retry_after: Some(7) }, |e| {
             *e == ConnectorError::Throttled { retry_after: Some(Duration::from_secs(7)) }

@@ -125,7 +125,7 @@ impl GraphPushes {
                 PushOutcome::Malformed => {}
                 PushOutcome::Forbidden => self.log_dropped(*outcome, "clientState does not match"),
                 PushOutcome::Accepted | PushOutcome::Repeated | PushOutcome::Unknown => {
-                    count(PROVIDER, outcome.as_str())
+                    count(PROVIDER, outcome.as_str());
                 }
             }
         }

@@ -136,7 +136,7 @@ impl Session {
             match option {
                 Word::List(words) => flags.extend(words.iter().filter_map(Word::text)),
                 Word::Text(date) => {
-                    received = date_of(date).ok_or_else(|| CommandEnd::Bad("This is no date.".to_owned()))?
+                    received = date_of(date).ok_or_else(|| CommandEnd::Bad("This is no date.".to_owned()))?;
                 }
                 Word::Atom(_) => return bad("APPEND takes flags, a date and a message."),
             }

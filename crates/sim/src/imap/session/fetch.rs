@@ -154,7 +154,7 @@ impl Session {
                 FetchItem::Uid => text.push_str(&format!("UID {uid}")),
                 FetchItem::Flags => text.push_str(&format!("FLAGS ({})", super::select::flags(message))),
                 FetchItem::InternalDate => {
-                    text.push_str(&format!("INTERNALDATE \"{}\"", internal_date(message.received)))
+                    text.push_str(&format!("INTERNALDATE \"{}\"", internal_date(message.received)));
                 }
                 FetchItem::Size => {
                     text.push_str(&format!("RFC822.SIZE {}", self.world.letters.size(&message.content)));

@@ -39,9 +39,9 @@ impl DeltaReader {
             for item in page["value"].as_array().unwrap() {
                 let id = item["id"].as_str().unwrap().to_owned();
                 if item["@removed"].is_null() {
-                    drop(self.seen.insert(id, item["isRead"].clone()))
+                    drop(self.seen.insert(id, item["isRead"].clone()));
                 } else {
-                    drop(self.seen.remove(&id))
+                    drop(self.seen.remove(&id));
                 }
                 came.push(item.clone());
             }

@@ -441,7 +441,7 @@ impl<'a> ModelRun<'a> {
                 (job.state, job.is_due, job.rank) = (ModelState::Ready, true, now);
             }
             ModelState::Dead | ModelState::Cancelled if self.model.replay(id) => {
-                assert_eq!(answer, RetryOutcome::Replayed)
+                assert_eq!(answer, RetryOutcome::Replayed);
             }
             _ => assert!(matches!(answer, RetryOutcome::Not { .. }), "{answer:?}"),
         }
