@@ -397,15 +397,9 @@ impl MailboxListing<'_> {
             self.enqueue_unique(&mut unit, &ListMailbox { mailbox: self.mailbox() })?;
         }
         let is_end = page.is_last;
-        // Before the messages of this page, so that the next page is listed while they are fetched.
-        match self.phase {
-            ListingPhase::History if !is_end => {
-                self.enqueue_unique(&mut unit, &ListHistory { mailbox: self.mailbox() })?;
-            }
-            ListingPhase::FullComparison if !is_end => {
-                self.enqueue_unique(&mut unit, &ListMailbox { mailbox: self.mailbox() })?;
-            }
-            _ => {}
+        if !is_end {
+            // Before the messages of this page, so that the next page is listed while they are fetched.
+            self.enqueue_next_page(&mut unit)?;
         }
         let wanted = wanted(&page.seen, &known);
         self.fetch(&mut unit, &wanted)?;
@@ -445,6 +439,16 @@ impl MailboxListing<'_> {
             },
         );
         Ok(unit)
+    }
+
+    /// Enqueues the listing of the next page. Changes need no job for it: they are listed to their end by one.
+    fn enqueue_next_page(&self, unit: &mut TenantUnit) -> Result<(), ListingError> {
+        match self.phase {
+            ListingPhase::Changes => {}
+            ListingPhase::History => self.enqueue_unique(unit, &ListHistory { mailbox: self.mailbox() })?,
+            ListingPhase::FullComparison => self.enqueue_unique(unit, &ListMailbox { mailbox: self.mailbox() })?,
+        }
+        Ok(())
     }
 
     /// Adds messages of which only the flags changed, if we have them.
