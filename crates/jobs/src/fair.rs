@@ -111,7 +111,8 @@ struct TenantQueues<'a> {
 impl<'a> LaneQueues<'a> {
     fn add(&mut self, candidate: &'a QueueCandidate) {
         let index = *self.indexes.entry(candidate.tenant).or_insert_with(|| {
-            let cost = UNIT_JOB_COST / i64::try_from(candidate.weight.max(1)).unwrap_or(UNIT_JOB_COST);
+            let weight = i64::try_from(candidate.weight).map_or(UNIT_JOB_COST, |weight| weight.clamp(1, UNIT_JOB_COST));
+            let cost = UNIT_JOB_COST / weight;
             let clock = candidate.vtime;
             self.tenants.push(TenantQueues { start: clock, clock, cost, queues: Vec::new(), next: 0 });
             self.tenants.len() - 1
@@ -119,7 +120,11 @@ impl<'a> LaneQueues<'a> {
         let tenant = &mut self.tenants[index];
         tenant.start = tenant.start.max(candidate.vtime);
         tenant.clock = tenant.start;
-        tenant.queues.push((candidate, 0));
+        // Every job advances the clock by its cost, so the rounds go on from claim to claim: where a claim has room for
+        // one job of a tenant, it is not always of the same kind.
+        tenant.next = usize::try_from(tenant.start / tenant.cost).unwrap_or(0);
+        let index = tenant.queues.partition_point(|(queue, _)| queue.kind < candidate.kind);
+        tenant.queues.insert(index, (candidate, 0));
     }
 
     /// Takes up to `most` jobs, each from the tenant whose clock is furthest behind; returns how many there were.
@@ -203,6 +208,24 @@ mod tests {
         let shares = plan_shares(&[queue(1, "a", 100_000), queue(2, "a", 500), queue(2, "b", 500), vip], 600);
 
         assert_eq!((taken(&shares, 1), taken(&shares, 2), taken(&shares, 3)), (100, 100, 400));
+    }
+
+    #[test]
+    fn kinds_take_turns_from_claim_to_claim() {
+        let mut queues = ["a", "b", "c"].map(|kind| queue(1, kind, 1000));
+
+        let claimed: Vec<String> = (0..6)
+            .map(|_| {
+                let shares = plan_shares(&queues, 1);
+                let share = shares.iter().find(|share| share.take == 1).unwrap();
+                for queue in &mut queues {
+                    queue.vtime += share.cost;
+                }
+                share.kind.clone()
+            })
+            .collect();
+
+        assert_eq!(claimed, ["a", "b", "c", "a", "b", "c"]);
     }
 
     #[test]
