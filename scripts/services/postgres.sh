@@ -45,7 +45,7 @@ options() {
         echo "$listen -c shared_buffers=512MB -c max_wal_size=4GB"
     else
         # Hundreds of small databases that live for seconds: room for their pages, and no upkeep that is worth its time.
-        local brief="-c shared_buffers=1GB -c max_wal_size=8GB -c wal_level=minimal -c max_wal_senders=0 -c jit=off"
+        local brief="-c shared_buffers=1GB -c max_wal_size=2GB -c wal_level=minimal -c max_wal_senders=0 -c jit=off"
         echo "$listen $brief -c autovacuum_naptime=10min -c fsync=off -c synchronous_commit=off -c full_page_writes=off"
     fi
 }

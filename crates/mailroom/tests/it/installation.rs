@@ -31,7 +31,9 @@ pub struct CommandOutput {
 /// Runs a test on a fresh installation on SQLite, then on one on PostgreSQL.
 pub fn on_each_database(test: impl Fn(&TestInstallation)) {
     test(&TestInstallation::sqlite());
-    test(&TestInstallation::postgres());
+    let postgres = TestInstallation::postgres();
+    test(&postgres);
+    block_on(testing::drop_postgres(postgres.url().expect("it is on PostgreSQL")));
 }
 
 pub fn block_on<T>(work: impl Future<Output = T>) -> T {

@@ -60,7 +60,15 @@ impl TestDatabase {
 pub async fn on_each_database<F: Future<Output = ()>>(test: impl Fn(TestDatabase) -> F) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     test(migrated_sqlite(folder.path()).await).await;
-    test(migrated_postgres().await).await;
+    let url = migrated_postgres_url().await;
+    test(open(scratch::location(url.clone()))).await;
+    // Only here: the database of a test that failed stays, to be looked at.
+    drop_postgres(&url).await;
+}
+
+/// Drops a database of the test server, so that a thousand tests do not fill its disk.
+pub async fn drop_postgres(url: &str) {
+    scratch::drop_database(&server_url(), url).await.expect("the test server drops the database");
 }
 
 /// Copies the template of SQLite into the folder: for tests to which the kind of database makes no difference.
