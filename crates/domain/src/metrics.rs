@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     fn repository() -> &'static Path {
-        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+        Path::new("../..")
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub fn mails() -> Vec<PathBuf> {
 }
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/eml")
+    PathBuf::from("../../fixtures/eml")
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {

@@ -70,7 +70,7 @@ impl Server {
     }
 
     fn script(args: &[&str]) -> String {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/services/redis.sh");
+        let script = Path::new("../../scripts/services/redis.sh");
         let output = Command::new(script).args(args).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap().trim().to_owned()

@@ -457,7 +457,7 @@ fn lost_object_is_reported() {
 }
 
 fn script(mailroom: &TestInstallation, name: &str, folder: &str) -> CommandOutput {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts").join(name);
+    let path = Path::new("../../scripts").join(name).canonicalize().unwrap();
     CommandOutput::of(mailroom.command("bash", &[path.to_str().unwrap(), folder]).env("MAILROOM", PROGRAM))
 }
 

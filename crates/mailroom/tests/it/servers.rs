@@ -141,7 +141,7 @@ fn script(action: &str, folder: &Path) -> Command {
 }
 
 fn service(name: &str, action: &str, folder: &Path) -> Command {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/services").join(name);
+    let path = Path::new("../../scripts/services").join(name);
     let mut command = Command::new("bash");
     command.arg(path).arg(action).arg(folder);
     command

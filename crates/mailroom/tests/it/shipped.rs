@@ -10,7 +10,6 @@ fn linked_crates(args: &[&str]) -> BTreeMap<String, Vec<String>> {
         .args(["tree", "--offline", "--locked", "-p", "mailroom", "-e", "normal,build"])
         .args(["--prefix", "none", "--no-dedupe", "-f", "{p} |{f}"])
         .args(args)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .unwrap();
     assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));

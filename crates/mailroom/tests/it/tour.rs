@@ -10,7 +10,7 @@ use crate::servers::closed_port;
 
 /// Returns the commands under this heading.
 fn commands() -> String {
-    let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).unwrap();
+    let readme = fs::read_to_string("../../README.md").unwrap();
     let section = readme.split("### Five minutes over HTTP").nth(1).unwrap();
     section.split("```sh\n").nth(1).unwrap().split("```").next().unwrap().to_owned()
 }

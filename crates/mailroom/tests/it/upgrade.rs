@@ -22,7 +22,7 @@ const IMPORTS: [(&str, &str, &str, &str); 5] = [
 ];
 
 fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/upgrade")
+    PathBuf::from("../../fixtures/upgrade")
 }
 
 /// Returns the archives by the schema that made them.

@@ -66,7 +66,7 @@ struct SourceFile {
 }
 
 fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+    Path::new("../..").canonicalize().unwrap()
 }
 
 fn source_files() -> Vec<SourceFile> {
