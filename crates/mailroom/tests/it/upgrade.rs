@@ -22,7 +22,7 @@ const IMPORTS: [(&str, &str, &str, &str); 5] = [
 ];
 
 fn fixtures() -> PathBuf {
-    PathBuf::from("../../fixtures/upgrade")
+    Path::new("../../fixtures/upgrade").canonicalize().unwrap()
 }
 
 /// Returns the archives by the schema that made them.
