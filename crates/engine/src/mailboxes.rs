@@ -8,9 +8,9 @@ use jiff::Timestamp;
 use jobs::new_job;
 use serde::{Deserialize, Serialize};
 use store::sql::jobs::NewJob;
-use store::sql::mailboxes::{MAILBOX_CHANGED, MAILBOX_EXISTS, Mailbox, NewMailbox};
+use store::sql::mailboxes::{Mailbox, NewMailbox};
 use store::sql::secrets::SealedSecret;
-use store::{StoreError, TenantUnit};
+use store::{Precondition, StoreError, TenantUnit};
 
 use crate::Engine;
 use crate::jobs::{FetchFailed, FetchForgotten, StopWatch};
@@ -51,7 +51,7 @@ pub struct ConnectRequest {
 
 /// Returns whether the mailbox was changed concurrently; a retry may succeed.
 pub fn is_conflict(e: &anyhow::Error) -> bool {
-    matches!(e.downcast_ref(), Some(StoreError::Precondition(MAILBOX_CHANGED)))
+    matches!(e.downcast_ref(), Some(StoreError::Precondition(Precondition::MailboxChanged)))
 }
 
 /// The reason of a state that a person asked for.
@@ -171,7 +171,7 @@ impl Engine {
                 log_change(tenant, id, connect.provider, "mailbox connected");
                 Ok(true)
             }
-            Err(StoreError::Precondition(MAILBOX_EXISTS)) => Ok(false),
+            Err(StoreError::Precondition(Precondition::MailboxExists)) => Ok(false),
             Err(e) => Err(e).context("storing the mailbox"),
         }
     }

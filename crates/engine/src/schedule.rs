@@ -7,8 +7,8 @@ use domain::{Lane, Provider, TenantId};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use jobs::{RandomSource, new_job};
 use store::sql::jobs::{BacklogLimits, BacklogVerdict, NewJob};
-use store::sql::sync::{DueMailbox, NOT_DUE};
-use store::{Store, StoreError, TenantUnit};
+use store::sql::sync::DueMailbox;
+use store::{Precondition, Store, StoreError, TenantUnit};
 
 use crate::sync::{self, PollMailboxes, SyncMailbox, unique_per_mailbox};
 
@@ -111,7 +111,7 @@ pub async fn tick(store: &Store, intervals: &PollIntervals, random: &dyn RandomS
     let commits = stream::iter(units).map(|unit| async move {
         match unit.commit().await {
             // Another scheduler was first. What it left is due at the next tick.
-            Ok(_) | Err(StoreError::Precondition(NOT_DUE)) => Ok(()),
+            Ok(_) | Err(StoreError::Precondition(Precondition::SyncsAlreadyRequested)) => Ok(()),
             Err(e) => Err(e),
         }
     });

@@ -6,9 +6,8 @@ use domain::{Clock, JobId, redact_for_log};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use store::sql::jobs::{NewJob, OnConflict, StartTime, UniqueKey};
-use store::sql::leases::LEASE_TAKEN_OVER;
 use store::sql::schedules::{LeaseToken, MissedPolicy, NewSchedule, OverlapPolicy, Schedule};
-use store::{Store, StoreError};
+use store::{Precondition, Store, StoreError};
 
 use crate::cron::{Cron, CronError};
 
@@ -106,7 +105,7 @@ pub async fn tick(
             Ok(true) if is_run => &mut ticked.fired,
             Ok(true) => &mut ticked.skipped,
             Ok(false) => continue,
-            Err(e @ StoreError::Precondition(LEASE_TAKEN_OVER)) => return Err(e.into()),
+            Err(e @ StoreError::Precondition(Precondition::LeaseTakenOver)) => return Err(e.into()),
             Err(e) => {
                 tracing::warn!(
                     schedule = schedule.name,

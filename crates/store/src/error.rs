@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use crate::Precondition;
+
 /// Cloneable, because one failed group commit answers many callers.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
     /// A precondition of a unit does not hold any more; nothing of it was written.
     #[error("{0}")]
-    Precondition(&'static str),
+    Precondition(Precondition),
     /// The database cannot be reached now; the same call may work later.
     #[error("the database is not reachable ({0}); check that it runs and that database.url is right")]
     Unavailable(Arc<str>),
@@ -46,12 +48,6 @@ pub enum StoreError {
     #[error("database error: {0}")]
     Other(Arc<str>),
 }
-
-/// PostgreSQL keeps no NUL in a text.
-pub const UNSTORABLE_TEXT: &str = "a text must not contain the NUL character";
-
-/// A foreign key did not hold: what the caller had seen is gone.
-pub(crate) const REFERENT_GONE: &str = "a resource that the request names no longer exists";
 
 impl StoreError {
     pub fn corrupt(what: impl AsRef<str>) -> Self {

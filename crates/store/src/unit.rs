@@ -3,6 +3,7 @@
 //! Nothing is awaited inside a unit, so the one SQLite writer is never held by a caller and no PostgreSQL lock
 //! waits for a network; and because it is a value, it can be sent again when the database asks for that.
 
+use crate::Precondition;
 use crate::value::{ColumnType, Row, Value};
 
 /// Operations that commit together or not at all.
@@ -41,8 +42,8 @@ pub(crate) enum OpAction {
 #[derive(Debug, Clone)]
 pub(crate) struct RowExpectation {
     pub rows: u64,
-    /// The text of the precondition error when it does not hold.
-    pub or_else: &'static str,
+    /// The precondition that has failed otherwise.
+    pub or_else: Precondition,
 }
 
 /// Many rows into one table by one statement per database.
@@ -138,7 +139,7 @@ impl Unit {
     pub(crate) fn op_returning_exactly(
         &mut self,
         rows: u64,
-        or_else: &'static str,
+        or_else: Precondition,
         sql: impl Into<String>,
         params: Vec<Value>,
     ) -> OpId {
@@ -150,7 +151,7 @@ impl Unit {
     pub(crate) fn op_exactly(
         &mut self,
         rows: u64,
-        or_else: &'static str,
+        or_else: Precondition,
         sql: impl Into<String>,
         params: Vec<Value>,
     ) -> OpId {

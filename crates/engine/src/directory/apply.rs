@@ -7,9 +7,9 @@ use jiff::{SignedDuration, Timestamp};
 use jobs::new_job;
 use store::failpoint::Effect;
 use store::sql::directories::DiscoveryToken;
-use store::sql::mailboxes::{MAILBOX_CHANGED, MAILBOX_EXISTS, Mailbox, NewMailbox};
+use store::sql::mailboxes::{Mailbox, NewMailbox};
 use store::sql::users::{UserDecision, UserWithMailbox};
-use store::{StoreError, TenantStore, TenantUnit};
+use store::{Precondition, StoreError, TenantStore, TenantUnit};
 
 use super::plan::{BATCH_USERS, PlannedUser, Planner, UserAction, is_app_only, opens_by_address};
 use super::{DiscoveryError, DiscoveryReport};
@@ -98,7 +98,9 @@ impl PlanApplier<'_> {
             let unit = self.unit(planned, &mut applied)?;
             match unit.commit_at(Effect::SettlePeople).await {
                 Ok(_) => {}
-                Err(StoreError::Precondition(MAILBOX_EXISTS | MAILBOX_CHANGED)) if attempt < MAX_ATTEMPTS => {
+                Err(StoreError::Precondition(Precondition::MailboxExists | Precondition::MailboxChanged))
+                    if attempt < MAX_ATTEMPTS =>
+                {
                     known = self.store.list_users_with_mailboxes(self.by.provider, after, BATCH_USERS).await?;
                     continue;
                 }

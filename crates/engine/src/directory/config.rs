@@ -5,8 +5,8 @@ use std::time::Duration;
 use domain::address::canonical;
 use domain::{DirectoryRules, PersonSelector, Provider, TenantId};
 use serde_json::json;
-use store::StoreError;
-use store::sql::directories::{DIRECTORY_CHANGED, Directory, DirectoryDefinition};
+use store::sql::directories::{Directory, DirectoryDefinition};
+use store::{Precondition, StoreError};
 
 use super::DirectoryLocation;
 use crate::Engine;
@@ -141,7 +141,7 @@ fn is_valid_entry(text: &str) -> bool {
 
 /// Returns whether the directory was changed concurrently.
 pub fn is_conflict(e: &anyhow::Error) -> bool {
-    matches!(e.downcast_ref(), Some(StoreError::Precondition(DIRECTORY_CHANGED)))
+    matches!(e.downcast_ref(), Some(StoreError::Precondition(Precondition::DirectoryChanged)))
 }
 
 impl Engine {

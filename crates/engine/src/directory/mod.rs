@@ -17,9 +17,9 @@ use domain::metrics as catalogue;
 use domain::{ConnectorError, DirectoryRules, Provider, TenantId};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use store::StoreError;
 use store::failpoint::Effect;
-use store::sql::directories::{Directory, DiscoveryClaim, DiscoveryResult, DiscoveryToken, NO_LONGER_DISCOVERING};
+use store::sql::directories::{Directory, DiscoveryClaim, DiscoveryResult, DiscoveryToken};
+use store::{Precondition, StoreError};
 
 pub use config::{DEFAULT_DISCOVERY_INTERVAL, DirectoryConfig, InvalidField, is_conflict};
 pub use report::{DiscoveryReport, ReportItem};
@@ -63,7 +63,7 @@ impl DiscoveryError {
     /// Returns whether another discovery has taken over, or the directory was removed: nothing is wrong.
     pub fn is_superseded(&self) -> bool {
         let Self::Other(e) = self else { return false };
-        matches!(e.downcast_ref(), Some(StoreError::Precondition(NO_LONGER_DISCOVERING)))
+        matches!(e.downcast_ref(), Some(StoreError::Precondition(Precondition::DiscoveryTakenOver)))
     }
 
     /// Returns whether a rate limit interrupted the discovery, which resumes in a while: nothing is wrong.
@@ -129,7 +129,7 @@ impl Syncer {
         }
         match unit.commit_at(Effect::EndDiscovery).await {
             Ok(_) => {}
-            Err(StoreError::Precondition(NO_LONGER_DISCOVERING)) => return outcome,
+            Err(StoreError::Precondition(Precondition::DiscoveryTakenOver)) => return outcome,
             Err(e) => return Err(e.into()),
         }
         metrics::counter!(catalogue::DISCOVERIES, "provider" => provider.as_str(), "outcome" => end.outcome)

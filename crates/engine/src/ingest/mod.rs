@@ -206,7 +206,7 @@ impl Engine {
                 Err(StoreError::Other(reason)) => return Ok(CommitAttempt::Refused { reason, packs, messages }),
                 // Its pack was given up because we were suspended too long, or a blob that it shares was collected.
                 Err(StoreError::Precondition(why)) if attempt < MAX_ATTEMPTS => {
-                    tracing::debug!(tenant.id = %mailbox.tenant_id, mailbox.id = %mailbox.id, attempt, error = why, "preparing batch again");
+                    tracing::debug!(tenant.id = %mailbox.tenant_id, mailbox.id = %mailbox.id, attempt, error = %why, "preparing batch again");
                     self.discard_packs(&store, &packs).await;
                 }
                 Err(e @ (StoreError::Unavailable(_) | StoreError::Busy(_))) => {

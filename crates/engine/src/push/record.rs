@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use domain::{Lane, Provider, Sha256, redact_for_log};
 use jobs::new_job;
 use store::sql::jobs::NewJob;
-use store::sql::pushes::{MailboxPush, PUSH_ALREADY_RECORDED, PushedMailbox, SubscriptionChanges};
-use store::{Store, StoreError};
+use store::sql::pushes::{MailboxPush, PushedMailbox, SubscriptionChanges};
+use store::{Precondition, Store, StoreError};
 
 use super::PushOutcome;
 use crate::jobs::WatchMailbox;
@@ -94,7 +94,7 @@ pub(super) async fn record(
 ) -> Result<Vec<PushOutcome>, StoreError> {
     for _ in 0..MAX_ATTEMPTS {
         match try_record(&store, provider, &messages).await {
-            Err(StoreError::Precondition(PUSH_ALREADY_RECORDED)) => {}
+            Err(StoreError::Precondition(Precondition::PushAlreadyRecorded)) => {}
             recorded => {
                 if recorded.as_ref().is_ok_and(|outcomes| outcomes.contains(&PushOutcome::Accepted))
                     && let Err(e) = store.notify_other_processes().await
@@ -105,7 +105,7 @@ pub(super) async fn record(
             }
         }
     }
-    Err(StoreError::Unavailable(PUSH_ALREADY_RECORDED.into()))
+    Err(StoreError::Unavailable(Precondition::PushAlreadyRecorded.to_string().into()))
 }
 
 async fn try_record(

@@ -9,9 +9,9 @@ use std::time::Duration;
 use domain::connector::{Watch, WatchRequest};
 use domain::{ConnectorError, Provider, Secret, Sha256, redact_for_log};
 use jiff::Timestamp;
-use store::StoreError;
-use store::sql::subscriptions::{CLAIMED_BY_ANOTHER, ClaimedSubscription, Subscription, SubscriptionClaim};
+use store::sql::subscriptions::{ClaimedSubscription, Subscription, SubscriptionClaim};
 use store::sql::watches::WatchState;
+use store::{Precondition, StoreError};
 use tokio::time::timeout;
 
 use super::client_state::ClientStates;
@@ -61,7 +61,7 @@ impl Syncer {
         match self.request_subscription(session, watch, claim, &claimed).await {
             Ok(Ok((granted, is_new))) => match self.record_granted(session, claim, &claimed, &granted, is_new).await {
                 // The process that took over the claim has the current state.
-                Err(StoreError::Precondition(CLAIMED_BY_ANOTHER)) => Ok(Err(claimed_elsewhere())),
+                Err(StoreError::Precondition(Precondition::SubscriptionClaimed)) => Ok(Err(claimed_elsewhere())),
                 recorded => Ok(recorded.map(|()| Ok(granted))?),
             },
             Ok(Err(e)) => {
@@ -69,7 +69,7 @@ impl Syncer {
                 Ok(Err(e))
             }
             Err(e) => match e.downcast_ref() {
-                Some(StoreError::Precondition(CLAIMED_BY_ANOTHER)) => Ok(Err(claimed_elsewhere())),
+                Some(StoreError::Precondition(Precondition::SubscriptionClaimed)) => Ok(Err(claimed_elsewhere())),
                 _ => Err(e),
             },
         }

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use domain::secret::Zeroize;
 use domain::{Secret, SecretId, SecretKind, TenantId};
 use ring::hmac;
-use store::sql::secrets::{MASTER_KEY_CHANGED, MasterKeyState, SealedSecret, WrappedKey};
-use store::{Store, StoreError};
+use store::sql::secrets::{MasterKeyState, SealedSecret, WrappedKey};
+use store::{Precondition, Store, StoreError};
 
 pub use master::MasterKey;
 pub use rotate::RotationReport;
@@ -181,11 +181,11 @@ impl Vault {
             }
             let first = wrap(&self.current_master().await?, tenant, 1, &seal::random_key()?)?;
             match self.store.system().add_tenant_key(tenant, &first).await {
-                Ok(()) | Err(StoreError::Precondition(MASTER_KEY_CHANGED)) => {}
+                Ok(()) | Err(StoreError::Precondition(Precondition::MasterKeyChanged)) => {}
                 Err(e) => return Err(e.into()),
             }
         }
-        Err(StoreError::Precondition(MASTER_KEY_CHANGED).into())
+        Err(StoreError::Precondition(Precondition::MasterKeyChanged).into())
     }
 
     async fn key(&self, tenant: TenantId, version: u32) -> Result<AesKey, VaultError> {

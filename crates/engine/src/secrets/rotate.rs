@@ -6,8 +6,8 @@ use std::path::Path;
 
 use domain::{SecretId, TenantId};
 use serde::Serialize;
-use store::StoreError;
-use store::sql::secrets::{MASTER_KEY_CHANGED, MasterKeyState, SealedSecret};
+use store::sql::secrets::{MasterKeyState, SealedSecret};
+use store::{Precondition, StoreError};
 
 use super::master::MasterKey;
 use super::seal::{self, CiphertextContext};
@@ -81,7 +81,7 @@ impl Vault {
             source::install_next(path, &current, next.fingerprint())?;
         }
         match self.store.system().switch_master_key(&current, next.fingerprint()).await {
-            Err(StoreError::Precondition(MASTER_KEY_CHANGED)) => Err(VaultError::Key(
+            Err(StoreError::Precondition(Precondition::MasterKeyChanged)) => Err(VaultError::Key(
                 "another process is changing the master key; run the command again when that is done".to_owned(),
             )),
             outcome => Ok(outcome?),
@@ -158,7 +158,7 @@ impl Vault {
                 return Ok(());
             }
         }
-        Err(StoreError::Precondition("a tenant's keys keep changing; run the command again").into())
+        Err(StoreError::Precondition(Precondition::TenantKeyChanged).into())
     }
 
     /// Re-encrypts the secrets under older keys until none is left. A secret that is stored meanwhile wins.

@@ -11,8 +11,8 @@ use jobs::{Completion, Job, JobContext, JobError, JobKind, Pool, new_job};
 use serde::{Deserialize, Serialize};
 use store::sql::jobs::{NewJob, StartTime};
 use store::sql::mailboxes::Mailbox;
-use store::sql::sync::{PLACEMENTS_CHANGED, QueuedMessage};
-use store::{StoreError, TenantStore, TenantUnit};
+use store::sql::sync::QueuedMessage;
+use store::{Precondition, StoreError, TenantStore, TenantUnit};
 
 use super::memory_budget::{MemoryReservation, PROVIDER_RESERVE_BYTES};
 use super::placements::{FetchOutcome, PlacedBatch, PlacementsByMessage};
@@ -274,7 +274,7 @@ async fn mark_gone(
     );
     unit.record_missing(mailbox, gone.iter().flat_map(|gone| &gone.placements));
     match unit.commit().await {
-        Err(StoreError::Precondition(PLACEMENTS_CHANGED)) => Ok(false),
+        Err(StoreError::Precondition(Precondition::PlacementsChanged)) => Ok(false),
         committed => Ok(committed.map(|_| true)?),
     }
 }

@@ -7,8 +7,8 @@ use domain::connector::{Cursors, Placement, SeenMessage};
 use domain::{Flags, MailboxId};
 use jobs::{JobContext, JobError};
 use store::failpoint::Effect;
-use store::sql::sync::{ListingPhase, PLACEMENTS_CHANGED, PageRows, QueuedMessage};
-use store::{StoreError, TenantStore};
+use store::sql::sync::{ListingPhase, PageRows, QueuedMessage};
+use store::{Precondition, StoreError, TenantStore};
 
 use super::Syncer;
 use crate::ingest::{IncomingMessage, MessageSource};
@@ -65,7 +65,7 @@ impl Syncer {
             unit.record_page(mailbox, rows(&placements));
             let committed = unit.commit_at(Effect::RecordPage).await;
             match committed {
-                Err(StoreError::Precondition(PLACEMENTS_CHANGED)) if attempt < MAX_ATTEMPTS => {
+                Err(StoreError::Precondition(Precondition::PlacementsChanged)) if attempt < MAX_ATTEMPTS => {
                     let now = store.list_queued_messages(mailbox, placements.keys().cloned().collect()).await?;
                     let now: HashMap<&str, u64> =
                         now.iter().map(|queued| (&*queued.message, queued.placements_version)).collect();

@@ -15,12 +15,11 @@ use std::time::Duration;
 use domain::connector::{ConnectorAccount, TokenGrant};
 use domain::metrics as catalogue;
 use domain::{Connector, ConnectorError, MailboxId, MailboxState, Secret, SecretId, SecretKind, redact_for_log};
-use store::StoreError;
 use store::failpoint::{self, Guard};
-use store::sql::access_tokens::{NewAccessToken, SECRET_CHANGED};
-use store::sql::leases::LEASE_TAKEN_OVER;
+use store::sql::access_tokens::NewAccessToken;
 use store::sql::schedules::LeaseToken;
 use store::sql::secrets::SealedSecret;
+use store::{Precondition, StoreError};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::Engine;
@@ -364,8 +363,8 @@ impl TokenLease<'_> {
         let new = NewAccessToken { mailbox, token: &sealed, obtained_with: by, rotated: rotated.as_ref() };
         match engine.store.system().store_access_token(tenant, lease, new).await {
             Ok(()) => Ok(StoreOutcome::Yes),
-            Err(StoreError::Precondition(LEASE_TAKEN_OVER)) => Ok(StoreOutcome::LeaseLost),
-            Err(StoreError::Precondition(SECRET_CHANGED)) => Ok(StoreOutcome::SecretChanged),
+            Err(StoreError::Precondition(Precondition::LeaseTakenOver)) => Ok(StoreOutcome::LeaseLost),
+            Err(StoreError::Precondition(Precondition::SecretChanged)) => Ok(StoreOutcome::SecretChanged),
             Err(e) => Err(store_error(account, &e)),
         }
     }

@@ -14,11 +14,9 @@ use jobs::RandomSource;
 use serde_json::json;
 use store::failpoint::Effect;
 use store::sql::events::Event;
-use store::sql::webhook_deliveries::{
-    DeliveryAttempt, DeliveryBatch, DueDelivery, NO_LONGER_DELIVERING, WebhookHealth,
-};
+use store::sql::webhook_deliveries::{DeliveryAttempt, DeliveryBatch, DueDelivery, WebhookHealth};
 use store::sql::webhooks::{Webhook, WebhookLease};
-use store::{StoreError, TenantStore};
+use store::{Precondition, StoreError, TenantStore};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 
@@ -172,7 +170,7 @@ impl WebhookDeliverer {
                 Ok(continues)
             }
             // The process that holds the lease now repeats this under the same ids.
-            Err(StoreError::Precondition(NO_LONGER_DELIVERING)) => Ok(false),
+            Err(StoreError::Precondition(Precondition::DeliveryTakenOver)) => Ok(false),
             Err(e) => Err(e.into()),
         }
     }

@@ -9,8 +9,8 @@ use domain::{MailboxId, TenantId, redact_for_log};
 use futures_util::FutureExt;
 use jiff::Timestamp;
 use store::failpoint::Effect;
-use store::sql::jobs::{AfterFailure, AttemptFailure, AttemptOutcome, ClaimedJob, JobEnd, NO_LONGER_HELD, StopReason};
-use store::{StoreError, TenantUnit};
+use store::sql::jobs::{AfterFailure, AttemptFailure, AttemptOutcome, ClaimedJob, JobEnd, StopReason};
+use store::{Precondition, StoreError, TenantUnit};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tracing::Instrument;
 
@@ -208,7 +208,7 @@ async fn commit(session: &Arc<Session>, kind: &JobKind, job: &Arc<ClaimedJob>, m
         match committed {
             Ok(_) => return count(kind, "done"),
             // Also when the previous commit succeeded and only its reply was lost.
-            Err(StoreError::Precondition(NO_LONGER_HELD)) => return count(kind, "lost"),
+            Err(StoreError::Precondition(Precondition::JobNotHeld)) => return count(kind, "lost"),
             Err(e) if is_transient(&e) => {
                 tries += 1;
                 back_off(tries, &*session.work.random).await;

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use domain::redact_for_log;
-use store::StoreError;
 use store::failpoint::{self, Guard};
-use store::sql::jobs::WORKER_LEASE_EXPIRED;
+use store::{Precondition, StoreError};
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use super::{PoolLimits, Session, WorkerContext, back_off, claimer, completer, is_transient, upkeep};
@@ -102,7 +101,7 @@ async fn renew(session: Arc<Session>, lost: watch::Sender<bool>) {
                     }
                 }
             }
-            Ok(Err(StoreError::Precondition(WORKER_LEASE_EXPIRED))) => break,
+            Ok(Err(StoreError::Precondition(Precondition::WorkerLeaseExpired))) => break,
             Ok(Err(e)) if !is_transient(&e) => {
                 tracing::error!(error = redact_for_log(&e), "cannot renew the worker's lease");
             }

@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use domain::{JobId, Lane, PlanTier};
 use serde_json::{Value, json};
-use store::Store;
-use store::sql::jobs::{
-    CancelOutcome, JobFilter, JobRow, JobScope, LimitChange, NewJob, RetryOutcome, StartTime, TOO_MANY_WAITING,
-};
+use store::sql::jobs::{CancelOutcome, JobFilter, JobRow, JobScope, LimitChange, NewJob, RetryOutcome, StartTime};
+use store::{Precondition, Store, StoreError};
 use terminal::{Failure, Output, count};
 
 use super::job_output::{TenantNames, find_owner, job_line, print_job, print_jobs};
@@ -272,10 +270,10 @@ fn new_job(store: &Store, args: &EnqueueArgs, delay: Option<Duration>) -> NewJob
     }
 }
 
-fn enqueue_failure(e: store::StoreError, added: u64) -> Failure {
+fn enqueue_failure(e: StoreError, added: u64) -> Failure {
     match e {
-        store::StoreError::Precondition(TOO_MANY_WAITING) => Failure::problem(format!(
-            "{TOO_MANY_WAITING}, and {} were added; wait, or raise it with `mailroom jobs limit --tenant … --waiting N`",
+        StoreError::Precondition(full @ Precondition::TooManyWaitingJobs) => Failure::problem(format!(
+            "{full}, and {} were added; wait, or raise it with `mailroom jobs limit --tenant … --waiting N`",
             count(added)
         )),
         e => e.into(),

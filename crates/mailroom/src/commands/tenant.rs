@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use domain::{PlanTier, TenantId};
 use engine::Engine;
 use serde_json::json;
-use store::sql::tenants::{NAME_TAKEN, Tenant};
-use store::{Store, StoreError};
+use store::sql::tenants::Tenant;
+use store::{Precondition, Store, StoreError};
 use terminal::{Failure, Output, count};
 
 use super::mailbox;
@@ -37,7 +37,7 @@ async fn create(engine: &Engine, name: &str, plan: PlanArg, out: Output) -> Resu
     let tenant = Tenant::new(id, name, plan, engine.store.system().now().await?);
     let audited = app::audited(engine, id, "tenant.create", &id.to_string(), json!(tenant)).await?;
     match audited.store.system().add_tenant(&tenant).await {
-        Err(StoreError::Precondition(NAME_TAKEN)) => {
+        Err(StoreError::Precondition(Precondition::TenantNameTaken)) => {
             return Err(Failure::problem(format!("there is already a tenant {name:?}; choose another name")));
         }
         added => added?,

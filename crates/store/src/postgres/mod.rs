@@ -21,10 +21,10 @@ use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, NoTls};
 
-use crate::error::{REFERENT_GONE, UNSTORABLE_TEXT, chain};
+use crate::error::chain;
 use crate::unit::{Op, OpAction, OpOutcome};
 use crate::value::{ColumnType, Row, Value};
-use crate::{CommitOutcome, Scope, StoreError, Unit};
+use crate::{CommitOutcome, Precondition, Scope, StoreError, Unit};
 
 /// Attempts for a unit that loses a deadlock or a race; a busy table needs two or three, never this many.
 const MAX_COMMIT_ATTEMPTS: u32 = 10;
@@ -256,7 +256,7 @@ struct WireStatement<'a> {
     sql: Cow<'a, str>,
     params: Vec<WireParam<'a>>,
     returns: bool,
-    expect: Option<(u64, &'static str)>,
+    expect: Option<(u64, Precondition)>,
 }
 
 /// The driver's reply to a statement.
@@ -381,8 +381,8 @@ pub(crate) fn error(e: tokio_postgres::Error) -> StoreError {
         "42501" => StoreError::Refused(
             format!("PostgreSQL says: {text}; give the login of database.url the right to do this").into(),
         ),
-        "23503" => StoreError::Precondition(REFERENT_GONE),
-        "22021" | "22P05" => StoreError::Precondition(UNSTORABLE_TEXT),
+        "23503" => StoreError::Precondition(Precondition::ReferentGone),
+        "22021" | "22P05" => StoreError::Precondition(Precondition::UnstorableText),
         "22023" if text.starts_with("role ") => StoreError::Refused(
             format!("PostgreSQL says: {text}; run `mailroom migrate`, which makes the roles").into(),
         ),

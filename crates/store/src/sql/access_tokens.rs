@@ -6,10 +6,7 @@ use domain::{MailboxId, MailboxState, TenantId};
 use super::schedules::LeaseToken;
 use super::secrets::SealedSecret;
 use crate::failpoint::Effect;
-use crate::{Dialect, StoreError, SystemStore, params};
-
-/// The error of storing a token that was obtained with a secret which is not the mailbox's any more.
-pub const SECRET_CHANGED: &str = "the secret of the mailbox was changed meanwhile";
+use crate::{Dialect, Precondition, StoreError, SystemStore, params};
 
 #[derive(Debug, Clone, Copy)]
 pub struct NewAccessToken<'a> {
@@ -22,7 +19,8 @@ pub struct NewAccessToken<'a> {
 }
 
 impl SystemStore {
-    /// Stores a token and releases the lease. Refused with [`super::leases::LEASE_TAKEN_OVER`] or [`SECRET_CHANGED`].
+    /// Stores a token and releases the lease. Refused with [`Precondition::LeaseTakenOver`] or
+    /// [`Precondition::SecretChanged`].
     pub async fn store_access_token(
         &self,
         tenant: TenantId,
@@ -40,7 +38,7 @@ impl SystemStore {
         }
         unit.unit.op_returning_exactly(
             1,
-            SECRET_CHANGED,
+            Precondition::SecretChanged,
             format!(
                 "select 1 from mailboxes where tenant_id = $1 and id = $2 and state <> $3
                  and coalesce(secret_ref, '') = $4 {lock}"
@@ -56,7 +54,7 @@ impl SystemStore {
             // Two ciphertexts are never the same, so this one shows whether the row is what was read.
             unit.unit.op_returning_exactly(
                 1,
-                SECRET_CHANGED,
+                Precondition::SecretChanged,
                 format!("select 1 from secrets where tenant_id = $1 and id = $2 and ciphertext = $3 {lock}"),
                 params![tenant, by.id, by.ciphertext.as_slice()],
             );

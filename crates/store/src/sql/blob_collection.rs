@@ -13,7 +13,7 @@ use crate::blobs::PackMember;
 use crate::failpoint::{self, Effect};
 use crate::unit::{Insert, InsertBatching};
 use crate::value::ColumnType;
-use crate::{OpId, Store, StoreError, SystemStore, Unit, params};
+use crate::{OpId, Precondition, Store, StoreError, SystemStore, Unit, params};
 
 /// Blobs that are checked in one step, and deleted in one.
 const CONDEMN_SLICE_BLOBS: u64 = 5000;
@@ -191,7 +191,7 @@ impl BlobCollector {
         let mut unit = Unit::default();
         unit.op_exactly(
             1,
-            "the pack was collected before it was recorded",
+            Precondition::PackCollected,
             "update packs set state = 'live', size_bytes = $3 where tenant_id = $1 and id = $2 and state = 'writing'",
             params![self.tenant, to, size_bytes],
         );

@@ -9,7 +9,7 @@ use crate::blobs::{BlobEncoding, PackMember};
 use crate::failpoint::{self, Effect, Guard};
 use crate::unit::{Insert, InsertBatching};
 use crate::value::ColumnType;
-use crate::{Row, StoreError, TenantStore, TenantUnit, params};
+use crate::{Precondition, Row, StoreError, TenantStore, TenantUnit, params};
 
 /// The location of a blob in a pack.
 #[derive(Debug, Clone)]
@@ -109,7 +109,7 @@ impl TenantUnit {
             self.unit.op(sql, params);
         } else {
             let sql = format!("{sql} and state = 'writing'");
-            self.unit.op_exactly(1, "the pack was collected before it was recorded", sql, params);
+            self.unit.op_exactly(1, Precondition::PackCollected, sql, params);
         }
         let mut members: Vec<&PackMember> = members.iter().collect();
         members.sort_by_key(|member| member.sha256);

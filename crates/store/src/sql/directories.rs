@@ -13,13 +13,7 @@ use serde_json::Value as Json;
 
 use super::jobs::later;
 use crate::failpoint::Effect;
-use crate::{Row, StoreError, SystemStore, TenantStore, TenantUnit, params};
-
-/// The error of a discovery that another process has superseded, or whose directory was removed or tenant deactivated.
-pub const NO_LONGER_DISCOVERING: &str = "another process has begun to discover this directory";
-
-/// The error of changing a directory that was changed meanwhile.
-pub const DIRECTORY_CHANGED: &str = "the directory was changed since it was read; read it again";
+use crate::{Precondition, Row, StoreError, SystemStore, TenantStore, TenantUnit, params};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Directory {
@@ -148,7 +142,7 @@ impl TenantUnit {
         let Some(known) = known else {
             self.unit.op_exactly(
                 1,
-                DIRECTORY_CHANGED,
+                Precondition::DirectoryChanged,
                 "insert into directories (tenant_id, provider, settings, rules, backfill_seconds, interval_seconds, is_paused,
                                           next_at, created_at, updated_at)
                  values ($1, $2, $3, $4, $5, $6, $7, mailroom_now(), mailroom_now(), mailroom_now())
@@ -161,7 +155,7 @@ impl TenantUnit {
         // The cursors could belong to another directory of the same name: the next listing is a full one.
         self.unit.op_exactly(
             1,
-            DIRECTORY_CHANGED,
+            Precondition::DirectoryChanged,
             "update directories set settings = $3, rules = $4, backfill_seconds = $5, interval_seconds = $6, is_paused = $7,
                  version = version + 1, token = token + 1, is_listing = false, cursors = '{}', whole_at = null,
                  next_at = mailroom_now(), updated_at = mailroom_now()
@@ -174,7 +168,7 @@ impl TenantUnit {
     pub fn remove_directory(&mut self, provider: Provider, version: u64) {
         self.unit.op_exactly(
             1,
-            DIRECTORY_CHANGED,
+            Precondition::DirectoryChanged,
             "delete from directories where tenant_id = $1 and provider = $2 and version = $3",
             params![self.tenant, provider, version],
         );
@@ -194,7 +188,7 @@ impl TenantUnit {
     pub fn begin_listing(&mut self, by: DiscoveryToken, run: u64, is_whole: bool, cursors: &Cursors) {
         self.unit.op_exactly(
             1,
-            NO_LONGER_DISCOVERING,
+            Precondition::DiscoveryTakenOver,
             format!(
                 "update directories set run = $4, is_listing = true, is_whole = $5, cursors = $6,
                      begun_at = mailroom_now()
@@ -208,7 +202,7 @@ impl TenantUnit {
     pub fn advance_listing(&mut self, by: DiscoveryToken, cursors: &Cursors, is_last: bool) {
         self.unit.op_exactly(
             1,
-            NO_LONGER_DISCOVERING,
+            Precondition::DiscoveryTakenOver,
             format!(
                 "update directories set cursors = $4, is_listing = not $5,
                      whole_at = case when $5 and is_whole then mailroom_now() else whole_at end
@@ -223,7 +217,7 @@ impl TenantUnit {
         let lock = if self.store.dialect() == crate::Dialect::Postgres { " for share" } else { "" };
         self.unit.op_returning_exactly(
             1,
-            NO_LONGER_DISCOVERING,
+            Precondition::DiscoveryTakenOver,
             format!("select 1 from directories where {IS_HELD_SQL}{lock}"),
             params![self.tenant, by.provider, by.token],
         );
@@ -234,7 +228,7 @@ impl TenantUnit {
         let next = later(self.store.dialect(), "$6");
         self.unit.op_exactly(
             1,
-            NO_LONGER_DISCOVERING,
+            Precondition::DiscoveryTakenOver,
             format!(
                 "update directories set outcome = $4, last_run = $5, last_run_at = mailroom_now(), next_at = {next},
                      is_listing = case when $7 then false else is_listing end,
@@ -258,13 +252,13 @@ impl TenantUnit {
     pub fn record_dry_run(&mut self, provider: Provider, version: u64, report: Json) {
         self.unit.op_returning_exactly(
             1,
-            NO_LONGER_DISCOVERING,
+            Precondition::DiscoveryTakenOver,
             "select 1 from tenants where id = $1 and is_active",
             params![self.tenant],
         );
         self.unit.op_exactly(
             1,
-            DIRECTORY_CHANGED,
+            Precondition::DirectoryChanged,
             "update directories set dry_run = $4, dry_run_at = mailroom_now()
              where tenant_id = $1 and provider = $2 and version = $3",
             params![self.tenant, provider, version, report],

@@ -4,17 +4,14 @@
 use domain::EmailId;
 
 use super::events::{EVENT_STEP, INTO_DRAFTS};
-use crate::{Dialect, TenantUnit, params};
-
-/// The error of deleting an email that does not exist, or not any more.
-pub const NO_SUCH_EMAIL: &str = "there is no such email";
+use crate::{Dialect, Precondition, TenantUnit, params};
 
 impl TenantUnit {
     pub fn discard_email(&mut self, id: EmailId) {
         let drafts = self.draft_id();
         self.unit.op_exactly(
             1,
-            NO_SUCH_EMAIL,
+            Precondition::NoSuchEmail,
             "insert into discarded_emails (tenant_id, email_id, at)
              select tenant_id, id, mailroom_now() from emails where tenant_id = $1 and id = $2 on conflict do nothing",
             params![self.tenant, id],

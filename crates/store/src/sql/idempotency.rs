@@ -4,10 +4,7 @@ use domain::{Sha256, TenantId};
 use jiff::Timestamp;
 
 use crate::change_record::{REPLY_RETENTION, ReplyBody, StoredReply};
-use crate::{Row, StoreError, SystemStore, Unit, params};
-
-/// The error of a request whose key is in use by another request, or was a moment ago.
-pub const IDEMPOTENCY_KEY_IN_USE: &str = "a request with this idempotency key is in progress";
+use crate::{Precondition, Row, StoreError, SystemStore, Unit, params};
 
 impl Unit {
     pub(crate) fn put_reply(&mut self, answer: &StoredReply, at: Timestamp) {
@@ -26,7 +23,7 @@ impl Unit {
         }
         self.op_exactly(
             1,
-            IDEMPOTENCY_KEY_IN_USE,
+            Precondition::IdempotencyKeyInUse,
             "insert into idempotency_keys (tenant_id, key_hash, request_hash, status, headers, body, secret_id, created_at)
              values ($1, $2, $3, $4, $5, $6, $7, $8)
              on conflict (tenant_id, key_hash) do update set request_hash = excluded.request_hash,

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::any;
 use crate::failpoint::Effect;
-use crate::{Row, StoreError, SystemStore, TenantStore, Unit, params};
+use crate::{Precondition, Row, StoreError, SystemStore, TenantStore, Unit, params};
 
 #[derive(Debug, Clone, Serialize)]
 pub struct ApiKey {
@@ -28,8 +28,6 @@ pub struct NewApiKey<'a> {
     pub expires_at: Option<Timestamp>,
     pub created_at: Timestamp,
 }
-
-const NO_SUCH_KEY: &str = "there is no such key that is valid";
 
 impl TenantStore {
     pub async fn create_api_key(&self, key: NewApiKey<'_>) -> Result<(), StoreError> {
@@ -61,13 +59,13 @@ impl TenantStore {
         let mut unit = self.write();
         unit.unit.op_exactly(
             1,
-            NO_SUCH_KEY,
+            Precondition::NoSuchApiKey,
             "update api_keys set revoked_at = mailroom_now() where tenant_id = $1 and id = $2 and revoked_at is null",
             params![self.id, id],
         );
         match unit.commit().await {
             Ok(_) => Ok(true),
-            Err(StoreError::Precondition(NO_SUCH_KEY)) => Ok(false),
+            Err(StoreError::Precondition(Precondition::NoSuchApiKey)) => Ok(false),
             Err(e) => Err(e),
         }
     }

@@ -10,10 +10,7 @@ use jiff::Timestamp;
 
 use super::jobs::later;
 use crate::failpoint::{self, Effect, Guard};
-use crate::{Dialect, StoreError, SystemStore, TenantUnit, Unit, params};
-
-/// The error of a holder whose lease another process has taken over.
-pub const LEASE_TAKEN_OVER: &str = "another process holds this lease now";
+use crate::{Dialect, Precondition, StoreError, SystemStore, TenantUnit, Unit, params};
 
 impl SystemStore {
     /// Acquires a lease that is free or has expired by the database's clock, and returns its token. A lease that is held is not
@@ -95,7 +92,7 @@ impl TenantUnit {
         };
         self.unit.op_returning_exactly(
             1,
-            LEASE_TAKEN_OVER,
+            Precondition::LeaseTakenOver,
             format!("select 1 from leases where name = $1 and token = $2 {lock}"),
             params![name, token],
         );

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use domain::{EmailId, LedgerState, MailboxId, Sha256};
 
 use super::any;
-use crate::{Row, StoreError, TenantStore, TenantUnit, params};
+use crate::{Precondition, Row, StoreError, TenantStore, TenantUnit, params};
 
 /// A message in the ledger.
 #[derive(Debug, Clone)]
@@ -91,6 +91,6 @@ impl TenantUnit {
             any(self.store.dialect(), "provider_message_id", 3)
         );
         let params = params![self.tenant, mailbox, provider_message_ids];
-        self.unit.op_exactly(rows, "some of these emails were completed or removed meanwhile", sql, params);
+        self.unit.op_exactly(rows, Precondition::FailedEmailsChanged, sql, params);
     }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::events::{EVENT_STEP, INTO_DRAFTS};
 use crate::failpoint::Effect;
-use crate::{Dialect, Row, StoreError, TenantStore, TenantUnit, params};
+use crate::{Dialect, Precondition, Row, StoreError, TenantStore, TenantUnit, params};
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Mailbox {
@@ -61,7 +61,7 @@ impl TenantStore {
             params![MailboxId::new(self.clock()), self.id, Provider::Files, address, MailboxState::Active],
         );
         unit.commit_at(Effect::MakeMailbox).await?;
-        self.find_mailbox(address).await?.ok_or(StoreError::Precondition("the mailbox was removed meanwhile"))
+        self.find_mailbox(address).await?.ok_or(StoreError::Precondition(Precondition::MailboxRemoved))
     }
 
     /// Adds a mailbox for imported files. Returns `false` if there is a mailbox of that address.
@@ -69,7 +69,7 @@ impl TenantStore {
         let mut unit = self.write();
         unit.unit.op_exactly(
             1,
-            MAILBOX_EXISTS,
+            Precondition::MailboxExists,
             "insert into mailboxes (id, tenant_id, provider, address, state, state_since, created_at, updated_at)
              values ($1, $2, $3, $4, $5, mailroom_now(), mailroom_now(), mailroom_now())
              on conflict (tenant_id, address) do nothing",
@@ -77,7 +77,7 @@ impl TenantStore {
         );
         match unit.commit().await {
             Ok(_) => Ok(true),
-            Err(StoreError::Precondition(MAILBOX_EXISTS)) => Ok(false),
+            Err(StoreError::Precondition(Precondition::MailboxExists)) => Ok(false),
             Err(e) => Err(e),
         }
     }
@@ -122,19 +122,13 @@ pub struct NewMailbox {
     pub since: Option<Timestamp>,
 }
 
-/// The error of changing a mailbox that was changed meanwhile.
-pub const MAILBOX_CHANGED: &str = "the mailbox was changed since it was read; read it again";
-
-/// The error of adding a mailbox when there is one of that address.
-pub const MAILBOX_EXISTS: &str = "the tenant already has a mailbox with this address";
-
 impl TenantUnit {
     /// Adds a mailbox, which is synced from the commit on.
     pub fn add_mailbox(&mut self, new: NewMailbox) {
         let NewMailbox { id, provider, address, settings, secret_ref, since } = new;
         self.unit.op_exactly(
             1,
-            MAILBOX_EXISTS,
+            Precondition::MailboxExists,
             "insert into mailboxes (id, tenant_id, provider, address, state, state_since, settings, secret_ref, created_at,
                                     updated_at)
              values ($1, $2, $3, $4, $5, mailroom_now(), $6, $7, mailroom_now(), mailroom_now())
@@ -153,7 +147,7 @@ impl TenantUnit {
         let lock = if self.store.dialect() == Dialect::Postgres { " for update" } else { "" };
         self.unit.op_returning_exactly(
             1,
-            MAILBOX_CHANGED,
+            Precondition::MailboxChanged,
             format!("select id from mailboxes where tenant_id = $1 and id = $2 and version = $3{lock}"),
             params![self.tenant, mailbox, version],
         );
@@ -163,7 +157,7 @@ impl TenantUnit {
     pub fn expect_impersonated_user(&mut self, mailbox: MailboxId, user: &str) {
         self.unit.op_returning_exactly(
             1,
-            MAILBOX_CHANGED,
+            Precondition::MailboxChanged,
             "select 1 from mailboxes where tenant_id = $1 and id = $2 and settings -> 'connection' ->> 'user' = $3",
             params![self.tenant, mailbox, user],
         );

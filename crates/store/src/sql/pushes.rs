@@ -13,7 +13,7 @@ use super::watches::MAILBOX_KEY_COLUMNS;
 use super::{any, given_rows};
 use crate::failpoint::Effect;
 use crate::value::ColumnType;
-use crate::{Dialect, Row, StoreError, SystemStore, TenantUnit, Unit, Value, params};
+use crate::{Dialect, Precondition, Row, StoreError, SystemStore, TenantUnit, Unit, Value, params};
 
 /// A mailbox whose account a push is about, and that is synced.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,9 +47,6 @@ pub struct SubscriptionChanges {
     /// The accounts of those that have ended.
     pub ended: Vec<String>,
 }
-
-/// The error of recording a push that another process has recorded meanwhile.
-pub const PUSH_ALREADY_RECORDED: &str = "a push was recorded before";
 
 const MESSAGE_COLUMNS: &[(&str, ColumnType)] = &[("message_id", ColumnType::Text)];
 
@@ -95,7 +92,7 @@ impl SystemStore {
     }
 
     /// Records pushes, their effects on mailboxes, and changes of subscriptions, in one commit. Fails with
-    /// [`PUSH_ALREADY_RECORDED`], and nothing happens, when another process has recorded one of the pushes.
+    /// [`Precondition::PushAlreadyRecorded`], and nothing happens, when another process has recorded one of the pushes.
     pub async fn record_pushes(
         &self,
         provider: Provider,
@@ -114,7 +111,7 @@ impl SystemStore {
             values.insert(0, Value::from(provider));
             whole.unit.op_exactly(
                 messages.len() as u64,
-                PUSH_ALREADY_RECORDED,
+                Precondition::PushAlreadyRecorded,
                 format!(
                     "insert into push_messages (provider, message_id, received_at)
                      select $1, g.message_id, mailroom_now() from {these} where true on conflict do nothing"

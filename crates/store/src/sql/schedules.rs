@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::jobs::NewJob;
 use crate::failpoint::Effect;
-use crate::{Row, StoreError, SystemStore, Unit, params};
+use crate::{Precondition, Row, StoreError, SystemStore, Unit, params};
 
 /// What happens with times at which no scheduler ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,9 +66,6 @@ pub struct LeaseToken<'a> {
     pub name: &'a str,
     pub token: u64,
 }
-
-/// Another instance was first, or it was paused.
-const ALREADY_FIRED: &str = "this time of the schedule is used already";
 
 const COLUMNS: &str =
     "name, tenant_id, kind, lane, payload, cron, zone, missed, overlap, is_paused, next_at, last_at, last_job";
@@ -163,7 +160,7 @@ impl SystemStore {
 
     /// Fires the schedule's current time: the job is enqueued by the commit that advances the schedule, so that it is enqueued
     /// once, however many instances try. No job: the time passes unused. Returns `false` if another instance was first. Fails
-    /// with [`super::leases::LEASE_TAKEN_OVER`] when another process has the lease.
+    /// with [`Precondition::LeaseTakenOver`] when another process has the lease.
     pub async fn fire_schedule(
         &self,
         schedule: &Schedule,
@@ -177,7 +174,7 @@ impl SystemStore {
         }
         unit.unit.op_exactly(
             1,
-            ALREADY_FIRED,
+            Precondition::ScheduleAlreadyFired,
             "update job_schedules set next_at = $4
              where tenant_id = $1 and name = $2 and next_at = $3 and not is_paused",
             params![schedule.tenant_id, &schedule.name, schedule.next_at, next_at],
@@ -189,7 +186,7 @@ impl SystemStore {
         }
         let fired = match unit.commit_at(Effect::FireSchedule).await {
             Ok(_) => true,
-            Err(StoreError::Precondition(ALREADY_FIRED)) => false,
+            Err(StoreError::Precondition(Precondition::ScheduleAlreadyFired)) => false,
             Err(e) => return Err(e),
         };
         Ok(fired)

@@ -5,10 +5,7 @@ use domain::{SecretId, SecretKind, TenantId};
 
 use super::subscriptions::invalidate_subscriptions;
 use crate::failpoint::Effect;
-use crate::{Dialect, Row, StoreError, SystemStore, TenantStore, TenantUnit, Unit, params};
-
-/// The error of wrapping with a master key that is not the current one any more.
-pub const MASTER_KEY_CHANGED: &str = "the master key was changed meanwhile";
+use crate::{Dialect, Precondition, Row, StoreError, SystemStore, TenantStore, TenantUnit, Unit, params};
 
 /// The name under which fingerprints of master keys are kept.
 const MASTER_KEY_NAME: &str = "master";
@@ -131,8 +128,8 @@ impl TenantStore {
 }
 
 impl SystemStore {
-    /// Adds a tenant key. Refused with [`MASTER_KEY_CHANGED`] unless the current master key wraps it. An existing version stays:
-    /// read it again afterwards.
+    /// Adds a tenant key. Refused with [`Precondition::MasterKeyChanged`] unless the current master key wraps it. An
+    /// existing version stays: read it again afterwards.
     pub async fn add_tenant_key(&self, tenant: TenantId, key: &WrappedKey) -> Result<(), StoreError> {
         let mut unit = Unit::default();
         self.guard_current(&mut unit, &key.master);
@@ -160,13 +157,12 @@ impl SystemStore {
         rewrapped: &[(WrappedKey, WrappedKey)],
         new: &WrappedKey,
     ) -> Result<bool, StoreError> {
-        const TENANT_KEY_CHANGED: &str = "a key of this tenant was changed meanwhile";
         let mut unit = Unit::default();
         self.guard_current(&mut unit, &new.master);
         for (from, to) in rewrapped {
             unit.op_exactly(
                 1,
-                TENANT_KEY_CHANGED,
+                Precondition::TenantKeyChanged,
                 "update tenant_keys set wrapped = $3, master = $4 where tenant_id = $1 and version = $2 and master = $5",
                 params![tenant, to.version, to.wrapped.as_slice(), to.master.as_str(), from.master.as_str()],
             );
@@ -177,11 +173,11 @@ impl SystemStore {
              and not exists (select 1 from secrets s where s.tenant_id = $1 and s.key_version = tenant_keys.version)",
             params![tenant, new.version],
         );
-        unit.op_exactly(1, TENANT_KEY_CHANGED, INSERT_KEY, key_values(tenant, new));
+        unit.op_exactly(1, Precondition::TenantKeyChanged, INSERT_KEY, key_values(tenant, new));
         let outcome = self.commit_at(Effect::RotateTenantKey, unit).await;
         match outcome {
             Ok(_) => Ok(true),
-            Err(StoreError::Precondition(TENANT_KEY_CHANGED)) => Ok(false),
+            Err(StoreError::Precondition(Precondition::TenantKeyChanged)) => Ok(false),
             Err(e) => Err(e),
         }
     }
@@ -194,7 +190,7 @@ impl SystemStore {
         };
         unit.op_returning_exactly(
             1,
-            MASTER_KEY_CHANGED,
+            Precondition::MasterKeyChanged,
             format!("select 1 from key_fingerprints where name = $1 and fingerprint = $2 and state = 'current' {lock}"),
             params![MASTER_KEY_NAME, master],
         );
@@ -240,13 +236,14 @@ impl SystemStore {
         Ok(())
     }
 
-    /// Makes the next master key the current one. Refused with [`MASTER_KEY_CHANGED`] when their states have changed.
+    /// Makes the next master key the current one. Refused with [`Precondition::MasterKeyChanged`] when their states
+    /// have changed.
     pub async fn switch_master_key(&self, current: &str, next: &str) -> Result<(), StoreError> {
         let mut unit = Unit::default();
         for (fingerprint, from, to) in [(current, "current", "retiring"), (next, "next", "current")] {
             unit.op_exactly(
                 1,
-                MASTER_KEY_CHANGED,
+                Precondition::MasterKeyChanged,
                 "update key_fingerprints set state = $4 where name = $1 and fingerprint = $2 and state = $3",
                 params![MASTER_KEY_NAME, fingerprint, from, to],
             );

@@ -12,10 +12,7 @@ use super::mailboxes::ACCOUNT;
 use super::pushes::MailboxPush;
 use super::sync::millis;
 use crate::failpoint::Effect;
-use crate::{Row, StoreError, SystemStore, TenantUnit, Unit, params};
-
-/// The error of a process whose claim has passed to another one.
-pub const CLAIMED_BY_ANOTHER: &str = "another process has claimed this subscription";
+use crate::{Precondition, Row, StoreError, SystemStore, TenantUnit, Unit, params};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subscription {
@@ -111,7 +108,7 @@ impl SystemStore {
     }
 
     /// Stores the password of a new subscription: from now on only pushes with it are accepted. Refused with
-    /// [`CLAIMED_BY_ANOTHER`].
+    /// [`Precondition::SubscriptionClaimed`].
     pub async fn begin_subscription(
         &self,
         claim: SubscriptionClaim<'_>,
@@ -121,7 +118,7 @@ impl SystemStore {
         let mut unit = Unit::default();
         unit.op_exactly(
             1,
-            CLAIMED_BY_ANOTHER,
+            Precondition::SubscriptionClaimed,
             "update push_subscriptions set password_sha256 = $4, name = null, expires_at = null, owner = $5
              where provider = $1 and address = $2 and claim = $3",
             params![claim.provider, claim.address, claim.nonce, password, owner],
@@ -131,7 +128,7 @@ impl SystemStore {
     }
 
     /// Records the granted subscription, with the syncs that follow, and releases the claim. Refused with
-    /// [`CLAIMED_BY_ANOTHER`].
+    /// [`Precondition::SubscriptionClaimed`].
     pub async fn record_subscription(
         &self,
         claim: SubscriptionClaim<'_>,
@@ -141,7 +138,7 @@ impl SystemStore {
         let mut whole = self.write_for(domain::TenantId::SYSTEM);
         whole.unit.op_exactly(
             1,
-            CLAIMED_BY_ANOTHER,
+            Precondition::SubscriptionClaimed,
             "update push_subscriptions set name = $4, expires_at = $5, renewed_at = $6, owner = coalesce($7, owner),
                  held_until = mailroom_now()
              where provider = $1 and address = $2 and claim = $3",

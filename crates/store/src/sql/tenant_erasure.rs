@@ -1,7 +1,7 @@
 //! Erases a tenant, table by table and in batches.
 
 use super::tenants::Tenant;
-use crate::{Dialect, StoreError, SystemStore, Unit, params};
+use crate::{Dialect, Precondition, StoreError, SystemStore, Unit, params};
 use domain::TenantId;
 use jiff::SignedDuration;
 
@@ -92,7 +92,7 @@ impl SystemStore {
         }
         unit.op_exactly(
             1,
-            super::tenants::TENANT_CHANGED,
+            Precondition::TenantChanged,
             "delete from tenants where id = $1 and version = $2",
             params![tenant.id, tenant.version],
         );

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::failpoint::Effect;
 use crate::sql::jobs::control::{catch_up_shares, revoke_running_jobs};
 use crate::sql::jobs::{JobScope, NewJob};
-use crate::{Row, StoreError, SystemStore, TenantStore, Unit, params};
+use crate::{Precondition, Row, StoreError, SystemStore, TenantStore, Unit, params};
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Tenant {
@@ -32,29 +32,24 @@ pub struct Tenant {
 const COLUMNS: &str =
     "id, name, plan_tier, is_active, version, created_at, updated_at, deleted_at, hold_reason, erasing_at";
 
-/// The error of taking a name that is not free.
-pub const NAME_TAKEN: &str = "a tenant with this name already exists";
-/// The error of changing a tenant that was changed meanwhile.
-pub const TENANT_CHANGED: &str = "the tenant was changed since it was read; read it again";
-
 impl SystemStore {
     /// Creates a tenant. Returns `None` if the name is taken.
     pub async fn create_tenant(&self, name: &str, plan: PlanTier) -> Result<Option<Tenant>, StoreError> {
         let tenant = Tenant::new(TenantId::new(self.store.clock()), name, plan, self.now().await?);
         match self.add_tenant(&tenant).await {
             Ok(()) => Ok(Some(tenant)),
-            Err(StoreError::Precondition(NAME_TAKEN)) => Ok(None),
+            Err(StoreError::Precondition(Precondition::TenantNameTaken)) => Ok(None),
             Err(e) => Err(e),
         }
     }
 
-    /// Adds a tenant. Fails with [`NAME_TAKEN`].
+    /// Adds a tenant. Fails with [`Precondition::TenantNameTaken`].
     pub async fn add_tenant(&self, tenant: &Tenant) -> Result<(), StoreError> {
         let Tenant { id, name, plan_tier, created_at, .. } = tenant;
         let mut unit = Unit::default();
         unit.op_exactly(
             1,
-            NAME_TAKEN,
+            Precondition::TenantNameTaken,
             "insert into tenants (id, name, plan_tier, created_at, updated_at) values ($1, $2, $3, $4, $4)
              on conflict (name) do nothing",
             params![*id, name, *plan_tier, *created_at],
@@ -63,7 +58,8 @@ impl SystemStore {
         Ok(())
     }
 
-    /// Changes a tenant from `before` to `after`. Fails with [`TENANT_CHANGED`] or [`NAME_TAKEN`].
+    /// Changes a tenant from `before` to `after`. Fails with [`Precondition::TenantChanged`] or
+    /// [`Precondition::TenantNameTaken`].
     pub async fn change_tenant(&self, before: &Tenant, after: &Tenant) -> Result<(), StoreError> {
         self.commit(self.changed_tenant(before, after)).await.map(drop)
     }
@@ -92,13 +88,13 @@ impl SystemStore {
         // Of two that take a name at once, one gets a less friendly error.
         unit.op_returning_exactly(
             0,
-            NAME_TAKEN,
+            Precondition::TenantNameTaken,
             "select id from tenants where name = $1 and id <> $2",
             params![&after.name, before.id],
         );
         unit.op_exactly(
             1,
-            TENANT_CHANGED,
+            Precondition::TenantChanged,
             "update tenants set name = $3, plan_tier = $4, is_active = $5, deleted_at = $6, hold_reason = $7,
                  version = version + 1, updated_at = $8
              where id = $1 and version = $2 and erasing_at is null",
@@ -161,7 +157,7 @@ impl SystemStore {
             let deleted_at = before.deleted_at.filter(|_| !is_active);
             let after = Tenant { is_active, deleted_at, ..before.changed_at(self.now().await?) };
             match self.change_tenant(&before, &after).await {
-                Err(StoreError::Precondition(TENANT_CHANGED)) => {}
+                Err(StoreError::Precondition(Precondition::TenantChanged)) => {}
                 changed => return changed.map(|()| true),
             }
         }

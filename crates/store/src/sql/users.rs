@@ -5,11 +5,11 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::events::{EVENT_STEP, INTO_DRAFTS};
-use super::mailboxes::{self, MAILBOX_EXISTS, Mailbox, NewMailbox};
+use super::mailboxes::{self, Mailbox, NewMailbox};
 use super::{any, given_rows, truncate_chars};
 use crate::unit::{Insert, InsertBatching};
 use crate::value::ColumnType;
-use crate::{Dialect, Row, StoreError, TenantStore, TenantUnit, Value, params};
+use crate::{Dialect, Precondition, Row, StoreError, TenantStore, TenantUnit, Value, params};
 
 /// A person in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -310,8 +310,8 @@ impl TenantUnit {
         );
     }
 
-    /// Adds mailboxes, which are synced from the commit on; the caller enqueues the jobs. Refused with [`MAILBOX_EXISTS`] when
-    /// one of the addresses is taken by now.
+    /// Adds mailboxes, which are synced from the commit on; the caller enqueues the jobs. Refused with
+    /// [`Precondition::MailboxExists`] when one of the addresses is taken by now.
     pub fn add_mailboxes(&mut self, new: Vec<NewMailbox>) {
         if new.is_empty() {
             return;
@@ -328,7 +328,7 @@ impl TenantUnit {
         let (these, values) = given_rows(self.store.dialect(), 1, NEW_MAILBOX_COLUMNS, rows.clone());
         self.unit.op_exactly(
             count,
-            MAILBOX_EXISTS,
+            Precondition::MailboxExists,
             format!(
                 "insert into mailboxes (id, tenant_id, provider, address, state, state_since, settings, secret_ref, created_at,
                                         updated_at)
@@ -407,11 +407,11 @@ impl TenantUnit {
         );
     }
 
-    /// Renames a mailbox. Refused with [`MAILBOX_EXISTS`] when another one has the address.
+    /// Renames a mailbox. Refused with [`Precondition::MailboxExists`] when another one has the address.
     pub fn rename_mailbox(&mut self, mailbox: MailboxId, address: &str, settings: serde_json::Value) {
         self.unit.op_exactly(
             1,
-            MAILBOX_EXISTS,
+            Precondition::MailboxExists,
             "update mailboxes set address = $3, settings = $4, version = version + 1, updated_at = mailroom_now()
              where tenant_id = $1 and id = $2
                and not exists (select 1 from mailboxes where tenant_id = $1 and address = $3 and id <> $2)",

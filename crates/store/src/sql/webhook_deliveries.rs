@@ -14,7 +14,7 @@ use super::webhooks::{WebhookLease, millis};
 use crate::failpoint::{self, Effect, Guard};
 use crate::unit::{Insert, InsertBatching};
 use crate::value::ColumnType;
-use crate::{Dialect, OpId, Row, StoreError, SystemStore, TenantStore, TenantUnit, Unit, Value, params};
+use crate::{Dialect, OpId, Precondition, Row, StoreError, SystemStore, TenantStore, TenantUnit, Unit, Value, params};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Delivery {
@@ -53,9 +53,6 @@ pub const PING: &str = "webhook.ping";
 
 /// The event of a webhook that is disabled because deliveries fail.
 pub const WEBHOOK_DISABLED: &str = "webhook.disabled";
-
-/// The error of a process whose lease on the webhook was lost.
-pub const NO_LONGER_DELIVERING: &str = "another process delivers to this webhook now, or it was removed";
 
 /// As many as fit well into one commit.
 pub const MAX_RESENT_DELIVERIES: u64 = 10_000;
@@ -235,7 +232,7 @@ impl TenantUnit {
             };
             self.unit.op_returning_exactly(
                 1,
-                NO_LONGER_DELIVERING,
+                Precondition::DeliveryTakenOver,
                 format!(
                     "select 1 from webhooks where tenant_id = $1 and id = $2 and token = $3 and state <> 'removed' {lock}"
                 ),

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::events::EventFilter;
 use super::jobs::later;
 use crate::failpoint::Effect;
-use crate::{Dialect, Row, StoreError, SystemStore, TenantStore, TenantUnit, Unit, params};
+use crate::{Dialect, Precondition, Row, StoreError, SystemStore, TenantStore, TenantUnit, Unit, params};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Webhook {
@@ -71,12 +71,8 @@ pub struct WebhookLease {
     pub token: u64,
 }
 
-/// The error of adding one too many. The limit is more than a tenant needs; each webhook costs a query with every event.
-pub const TOO_MANY_WEBHOOKS: &str = "a tenant has at most 100 webhooks; remove one first";
+/// More than a tenant needs; each webhook costs a query with every event.
 const MAX_WEBHOOKS: u64 = 100;
-
-/// The error of changing or removing a webhook that was changed or removed meanwhile.
-pub const WEBHOOK_CHANGED: &str = "the webhook was changed or removed since it was read; read it again";
 
 const COLUMNS: &str =
     "w.id, w.url, w.description, w.types, w.mailbox_id, w.with_backfill, w.signing, w.state, w.state_reason,
@@ -98,7 +94,7 @@ impl TenantUnit {
         let signing = json!([SigningSecret { id: *signing, until: None }]);
         self.unit.op_exactly(
             1,
-            TOO_MANY_WEBHOOKS,
+            Precondition::TooManyWebhooks,
             format!(
                 "insert into webhooks (tenant_id, id, url, description, types, mailbox_id, with_backfill, signing, cursor,
                                        created_at, updated_at)
@@ -121,7 +117,7 @@ impl TenantUnit {
         });
         self.unit.op_exactly(
             1,
-            WEBHOOK_CHANGED,
+            Precondition::WebhookChanged,
             format!(
                 "update webhooks set {}, url = $4, description = $5, types = $6, mailbox_id = $7, with_backfill = $8,
                     signing = $9, state = $10, state_reason = $11, version = version + 1, updated_at = mailroom_now(),
@@ -150,7 +146,7 @@ impl TenantUnit {
     pub fn remove_webhook(&mut self, webhook: &Webhook) {
         self.unit.op_exactly(
             1,
-            WEBHOOK_CHANGED,
+            Precondition::WebhookChanged,
             "update webhooks set state = 'removed', url = '', signing = '[]', version = version + 1,
                 updated_at = mailroom_now()
              where tenant_id = $1 and id = $2 and version = $3 and state <> 'removed'",
@@ -278,4 +274,16 @@ fn webhook(row: &Row) -> Result<Webhook, StoreError> {
         created_at: row.get(15)?,
         updated_at: row.get(16)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusal_of_a_webhook_says_how_many_there_may_be() {
+        let text = Precondition::TooManyWebhooks.to_string();
+
+        assert!(text.contains(&format!("at most {MAX_WEBHOOKS} webhooks")), "{text}");
+    }
 }

@@ -16,10 +16,9 @@ use rusqlite::functions::FunctionFlags;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OpenFlags, ToSql, ffi};
 
-use crate::error::REFERENT_GONE;
 use crate::snapshot::{ProgressCallback, Snapshot};
 use crate::value::{Row, Value, time_text};
-use crate::{CommitOutcome, ReadQuery, StoreError, Unit};
+use crate::{CommitOutcome, Precondition, ReadQuery, StoreError, Unit};
 use reader::ReaderPool;
 use writer::Writer;
 
@@ -180,7 +179,7 @@ pub(crate) fn error(e: rusqlite::Error) -> StoreError {
     use rusqlite::ErrorCode as Code;
     match e.sqlite_error_code() {
         Some(Code::ConstraintViolation) if extended(&e) == Some(ffi::SQLITE_CONSTRAINT_FOREIGNKEY) => {
-            StoreError::Precondition(REFERENT_GONE)
+            StoreError::Precondition(Precondition::ReferentGone)
         }
         Some(Code::DiskFull) => StoreError::Full("the database".into()),
         Some(Code::DatabaseBusy | Code::DatabaseLocked) => StoreError::Busy(BUSY_TIMEOUT_SECONDS),

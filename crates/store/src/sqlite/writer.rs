@@ -15,7 +15,7 @@ use super::error;
 use super::reader::{bind, run as run_query};
 use super::statement_journal::{StatementJournal, is_interrupted};
 use crate::unit::{Insert, InsertBatching, Op, OpAction, OpOutcome};
-use crate::{CommitOutcome, StoreError, Unit, Value};
+use crate::{CommitOutcome, Precondition, StoreError, Unit, Value};
 
 /// Enough that callers rarely wait for the queue, few enough that memory stays bounded.
 const MAX_QUEUED_UNITS: usize = 256;
@@ -236,13 +236,13 @@ fn unless_aborted<T>(
     }
     Ok(outcome.map_err(|e| match e {
         UnitError::Sql(e) => error(e),
-        UnitError::Precondition(what) => StoreError::Precondition(what),
+        UnitError::Precondition(failed) => StoreError::Precondition(failed),
     }))
 }
 
 enum UnitError {
     Sql(rusqlite::Error),
-    Precondition(&'static str),
+    Precondition(Precondition),
 }
 
 impl From<rusqlite::Error> for UnitError {

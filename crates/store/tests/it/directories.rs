@@ -6,13 +6,11 @@ use std::time::Duration;
 use domain::connector::Cursors;
 use domain::{DirectoryPerson, ExclusionReason, MailboxId, Provider, SystemClock};
 use serde_json::json;
-use store::sql::directories::{
-    DIRECTORY_CHANGED, DirectoryDefinition, DiscoveryResult, DiscoveryToken, NO_LONGER_DISCOVERING,
-};
-use store::sql::mailboxes::{MAILBOX_EXISTS, NewMailbox};
+use store::sql::directories::{DirectoryDefinition, DiscoveryResult, DiscoveryToken};
+use store::sql::mailboxes::NewMailbox;
 use store::sql::users::{User, UserDecision, UserFilter};
 use store::testing::on_each_database;
-use store::{StoreError, TenantStore};
+use store::{Precondition, StoreError, TenantStore};
 
 use crate::samples::tenant;
 
@@ -63,8 +61,8 @@ async fn users(tenant: &TenantStore) -> Vec<User> {
     tenant.list_users(&UserFilter::default(), None, 100).await.unwrap()
 }
 
-fn is_refused(done: Result<impl Sized, StoreError>, why: &'static str) {
-    assert!(matches!(done, Err(StoreError::Precondition(said)) if said == why));
+fn is_refused(done: Result<impl Sized, StoreError>, why: Precondition) {
+    assert!(matches!(done, Err(StoreError::Precondition(failed)) if failed == why));
 }
 
 #[tokio::test]
@@ -73,9 +71,9 @@ async fn directory_changes_need_the_current_version() {
         let acme = tenant(&db.store, "acme").await;
 
         put(&acme, None).await.unwrap();
-        is_refused(put(&acme, None).await, DIRECTORY_CHANGED);
+        is_refused(put(&acme, None).await, Precondition::DirectoryChanged);
         put(&acme, Some(1)).await.unwrap();
-        is_refused(put(&acme, Some(1)).await, DIRECTORY_CHANGED);
+        is_refused(put(&acme, Some(1)).await, Precondition::DirectoryChanged);
 
         let found = acme.find_directory(GMAIL).await.unwrap().unwrap();
         assert_eq!((found.version, found.backfill_seconds, found.interval_seconds), (2, Some(3600), 600));
@@ -102,7 +100,7 @@ async fn overtaken_discovery_writes_nothing() {
             unit.begin_listing(by, 1, true, &Cursors::new());
             unit.commit()
         };
-        is_refused(listing(first).await, NO_LONGER_DISCOVERING);
+        is_refused(listing(first).await, Precondition::DiscoveryTakenOver);
         listing(second).await.unwrap();
         let cursors = Cursors::from([("next".to_owned(), "2".to_owned())]);
         let page = |by, is_last| {
@@ -112,13 +110,13 @@ async fn overtaken_discovery_writes_nothing() {
             unit.record_people(GMAIL, 1, &[person("1", "ann@acme.test")], true);
             unit.commit()
         };
-        is_refused(page(first, false).await, NO_LONGER_DISCOVERING);
+        is_refused(page(first, false).await, Precondition::DiscoveryTakenOver);
         assert_eq!(users(&acme).await, []);
         page(second, false).await.unwrap();
 
         let again = acme.begin_discovery(GMAIL).await.unwrap().unwrap();
         assert_eq!((again.directory.is_listing, again.directory.run, &again.directory.cursors), (true, 1, &cursors));
-        is_refused(page(second, true).await, NO_LONGER_DISCOVERING);
+        is_refused(page(second, true).await, Precondition::DiscoveryTakenOver);
         let third = DiscoveryToken { provider: GMAIL, token: again.token };
         page(third, true).await.unwrap();
         let mut unit = acme.write();
@@ -262,7 +260,7 @@ async fn mailboxes_are_switched_in_one_commit_each() {
 
         let mut unit = acme.write();
         unit.add_mailboxes(vec![new_mailbox("new@acme.test"), new_mailbox("p1@acme.test")]);
-        is_refused(unit.commit().await, MAILBOX_EXISTS);
+        is_refused(unit.commit().await, Precondition::MailboxExists);
         assert_eq!(acme.list_mailboxes().await.unwrap().len(), 50, "all or none");
     })
     .await;
@@ -285,7 +283,7 @@ async fn address_belongs_to_one_mailbox() {
             unit.rename_mailbox(bob.id, address, json!({}));
             unit.commit()
         };
-        is_refused(rename("ann@acme.test").await, MAILBOX_EXISTS);
+        is_refused(rename("ann@acme.test").await, Precondition::MailboxExists);
         rename("carol@acme.test").await.unwrap();
         let wanted = ["ann@acme.test", "bob@acme.test", "carol@acme.test"].map(str::to_owned).to_vec();
         let mut holders = acme.list_mailbox_holders(wanted).await.unwrap();

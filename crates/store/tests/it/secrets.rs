@@ -1,7 +1,7 @@
 use domain::{SecretId, SecretKind, TenantId};
-use store::sql::secrets::{MASTER_KEY_CHANGED, MasterFingerprint, MasterKeyState, SealedSecret, WrappedKey};
+use store::sql::secrets::{MasterFingerprint, MasterKeyState, SealedSecret, WrappedKey};
 use store::testing::{TestDatabase, on_each_database};
-use store::{Store, StoreError, TenantStore};
+use store::{Precondition, Store, StoreError, TenantStore};
 
 use crate::samples::tenant;
 
@@ -86,7 +86,7 @@ async fn one_of_many_first_keys_stays() {
 }
 
 fn assert_refused(outcome: Result<(), StoreError>) {
-    assert!(matches!(outcome, Err(StoreError::Precondition(MASTER_KEY_CHANGED))), "{outcome:?}");
+    assert!(matches!(outcome, Err(StoreError::Precondition(Precondition::MasterKeyChanged))), "{outcome:?}");
 }
 
 #[tokio::test]

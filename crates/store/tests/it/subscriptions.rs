@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use domain::{Provider, Sha256};
-use store::StoreError;
-use store::sql::subscriptions::{CLAIMED_BY_ANOTHER, Subscription, SubscriptionClaim};
+use store::sql::subscriptions::{Subscription, SubscriptionClaim};
 use store::testing::{migrated_postgres, on_each_database};
+use store::{Precondition, StoreError};
 
 use crate::samples::time;
 
@@ -16,7 +16,7 @@ fn claim(word: &str) -> SubscriptionClaim<'_> {
 }
 
 fn assert_refused(done: Result<(), StoreError>) {
-    assert!(matches!(done, Err(StoreError::Precondition(CLAIMED_BY_ANOTHER))), "{done:?}");
+    assert!(matches!(done, Err(StoreError::Precondition(Precondition::SubscriptionClaimed))), "{done:?}");
 }
 
 #[tokio::test]

@@ -8,10 +8,10 @@ use domain::{Flags, LedgerState, MailboxEvent, MailboxId, PlanTier, Provider, Sy
 use serde_json::json;
 use store::bench::{self, StoredPlacement};
 use store::failpoint::{Guard, VARIABLE};
-use store::sql::mailboxes::{MAILBOX_EXISTS, NewMailbox};
-use store::sql::sync::{ListingPhase, NO_LONGER_SYNCING, NOT_DUE, PageRows, SyncEnd};
+use store::sql::mailboxes::NewMailbox;
+use store::sql::sync::{ListingPhase, PageRows, SyncEnd};
 use store::testing::{TestDatabase, migrated_sqlite, on_each_database};
-use store::{StoreError, TenantStore};
+use store::{Precondition, StoreError, TenantStore};
 
 use crate::samples::tenant;
 
@@ -130,7 +130,7 @@ async fn superseded_sync_records_nothing() {
         assert!(second > first);
         record(second, "b", "2").await.unwrap();
         let late = record(first, "c", "1").await;
-        assert!(matches!(late, Err(StoreError::Precondition(NO_LONGER_SYNCING))), "{late:?}");
+        assert!(matches!(late, Err(StoreError::Precondition(Precondition::SyncTakenOver))), "{late:?}");
         assert!(!store.renew_sync(mailbox, first, Duration::from_secs(60)).await.unwrap());
 
         assert_eq!(db.rows("select 1 from sync_cursors where cursor = '2'").await.len(), 1);
@@ -170,7 +170,10 @@ async fn only_readable_mailboxes_become_due() {
         let mut unit = system.write_for(acme);
         unit.reschedule_syncs(&[(one, Duration::from_secs(300)), (two, Duration::from_secs(300))]);
         let late = unit.commit().await;
-        assert!(matches!(late, Err(StoreError::Precondition(NOT_DUE))), "another scheduler was first: {late:?}");
+        assert!(
+            matches!(late, Err(StoreError::Precondition(Precondition::SyncsAlreadyRequested))),
+            "another scheduler was first: {late:?}"
+        );
         assert_eq!(due().await, [two]);
 
         let mut unit = store.write();
@@ -181,7 +184,7 @@ async fn only_readable_mailboxes_become_due() {
         let mut unit = store.write();
         unit.add_mailbox(new_mailbox("1@acme.test"));
         let again = unit.commit().await;
-        assert!(matches!(again, Err(StoreError::Precondition(MAILBOX_EXISTS))), "{again:?}");
+        assert!(matches!(again, Err(StoreError::Precondition(Precondition::MailboxExists))), "{again:?}");
         assert_eq!(db.rows("select 1 from sync_states").await.len(), 2);
 
         db.run("update sync_states set next_sync_at = null").await;
@@ -343,7 +346,7 @@ async fn deactivated_tenants_sync_records_nothing() {
         let mut unit = store.write();
         unit.guard_sync(mailbox, token);
         let refused = unit.commit().await.unwrap_err();
-        assert!(matches!(refused, StoreError::Precondition(NO_LONGER_SYNCING)), "{refused}");
+        assert!(matches!(refused, StoreError::Precondition(Precondition::SyncTakenOver)), "{refused}");
         assert!(!store.renew_sync(mailbox, token, Duration::from_secs(60)).await.unwrap());
     })
     .await;

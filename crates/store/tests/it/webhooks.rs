@@ -6,11 +6,11 @@ use domain::{DeliveryId, DeliveryState, SecretId, SystemClock, WebhookId, Webhoo
 use jiff::Timestamp;
 use serde_json::json;
 use store::sql::webhook_deliveries::{
-    DeliveryAttempt, DeliveryBatch, NO_LONGER_DELIVERING, PING, ResendFilter, WEBHOOK_DISABLED, WebhookHealth,
+    DeliveryAttempt, DeliveryBatch, PING, ResendFilter, WEBHOOK_DISABLED, WebhookHealth,
 };
-use store::sql::webhooks::{NewWebhook, TOO_MANY_WEBHOOKS, WEBHOOK_CHANGED, Webhook, WebhookLease};
+use store::sql::webhooks::{NewWebhook, Webhook, WebhookLease};
 use store::testing::{TestDatabase, on_each_database};
-use store::{StoreError, TenantStore};
+use store::{Precondition, StoreError, TenantStore};
 
 use crate::samples::tenant;
 
@@ -98,7 +98,10 @@ async fn webhook_changes_need_the_current_version() {
         assert_eq!((found.description.as_str(), found.types.len(), found.version, found.failures), ("theirs", 0, 2, 3));
         let mut unit = acme.write();
         unit.change_webhook(&changed);
-        assert!(matches!(unit.commit().await, Err(StoreError::Precondition(WEBHOOK_CHANGED))), "an old version");
+        assert!(
+            matches!(unit.commit().await, Err(StoreError::Precondition(Precondition::WebhookChanged))),
+            "an old version"
+        );
 
         let moved = Webhook { url: "https://example.com/elsewhere".to_owned(), ..found };
         let mut unit = acme.write();
@@ -130,7 +133,7 @@ async fn tenant_has_at_most_100_webhooks() {
         unit.commit().await.unwrap();
         let mut unit = acme.write();
         unit.add_webhook(&new_webhook());
-        assert!(matches!(unit.commit().await, Err(StoreError::Precondition(TOO_MANY_WEBHOOKS))));
+        assert!(matches!(unit.commit().await, Err(StoreError::Precondition(Precondition::TooManyWebhooks))));
     })
     .await;
 }
@@ -221,7 +224,7 @@ async fn former_webhook_holder_records_nothing() {
             )
         };
         let outcome = record(&acme, old, delivered()).await;
-        assert!(matches!(outcome, Err(StoreError::Precondition(NO_LONGER_DELIVERING))), "{outcome:?}");
+        assert!(matches!(outcome, Err(StoreError::Precondition(Precondition::DeliveryTakenOver))), "{outcome:?}");
         assert!(acme.list_deliveries(webhook.id, None, None, 10).await.unwrap().is_empty());
         assert_eq!(acme.find_webhook(webhook.id).await.unwrap().unwrap().cursor, 0);
         record(&acme, new, delivered()).await.unwrap();

@@ -8,9 +8,8 @@ use domain::search::SearchOrder;
 use domain::{Address, EmailId, MailboxId};
 use engine::search::{SearchHit, SearchRequest};
 use serde::{Deserialize, Serialize};
-use store::StoreError;
-use store::sql::email_deletion::NO_SUCH_EMAIL;
 use store::sql::emails::Email;
+use store::{Precondition, StoreError};
 use utoipa::{IntoParams, ToSchema};
 
 use super::attachments::AttachmentView;
@@ -271,7 +270,7 @@ pub async fn delete(
     unit.discard_email(id);
     match unit.commit().await {
         // Already deleted, or gone at its provider.
-        Ok(_) | Err(StoreError::Precondition(NO_SUCH_EMAIL)) => recording.finish().await,
+        Ok(_) | Err(StoreError::Precondition(Precondition::NoSuchEmail)) => recording.finish().await,
         Err(e) => Err(e.into()),
     }
 }

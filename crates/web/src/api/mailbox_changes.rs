@@ -10,8 +10,8 @@ use engine::jobs::EraseMailbox;
 use engine::mailboxes::{Backfill, ConnectRequest, NextMailbox, is_conflict};
 use serde::Deserialize;
 use serde_json::json;
-use store::StoreError;
-use store::sql::mailboxes::{MAILBOX_CHANGED, MAILBOX_EXISTS, Mailbox};
+use store::sql::mailboxes::Mailbox;
+use store::{Precondition, StoreError};
 use utoipa::{IntoParams, ToSchema};
 
 use super::auth::TenantWriter;
@@ -214,7 +214,7 @@ pub async fn create(
     let store = &change.by.store;
     let existing = store.find_mailbox(&address).await?;
     if existing.as_ref().is_some_and(|existing| provider == Provider::Files || is_connected(existing)) {
-        return Err(Problem::conflict(MAILBOX_EXISTS));
+        return Err(Precondition::MailboxExists.into());
     }
     let id = existing.as_ref().map_or_else(|| MailboxId::new(store.clock()), |existing| existing.id);
     let state = if provider == Provider::Files { MailboxState::Active } else { MailboxState::Connecting };
@@ -243,7 +243,7 @@ pub async fn create(
         }
     };
     if !is_made {
-        return Err(Problem::conflict(MAILBOX_EXISTS));
+        return Err(Precondition::MailboxExists.into());
     }
     app.engine.notify_workers().await;
     recording.finish().await
@@ -345,7 +345,7 @@ pub async fn delete(
             }
         }
     }
-    Err(StoreError::Precondition(MAILBOX_CHANGED).into())
+    Err(StoreError::Precondition(Precondition::MailboxChanged).into())
 }
 
 /// Sync a mailbox now, instead of at its next time.
@@ -400,7 +400,7 @@ pub async fn pause(
             done => return done.map(drop).map_err(Problem::from).map(|()| recording)?.finish().await,
         }
     }
-    Err(StoreError::Precondition(MAILBOX_CHANGED).into())
+    Err(StoreError::Precondition(Precondition::MailboxChanged).into())
 }
 
 /// Resume a mailbox: it is synced again, and messages that had failed are fetched again.
@@ -423,7 +423,7 @@ pub async fn resume(
             done => return done.map(drop).map_err(Problem::from).map(|()| recording)?.finish().await,
         }
     }
-    Err(StoreError::Precondition(MAILBOX_CHANGED).into())
+    Err(StoreError::Precondition(Precondition::MailboxChanged).into())
 }
 
 async fn find_connected(change: &ChangeRequest<TenantWriter>, id: MailboxId) -> Result<Mailbox, Problem> {

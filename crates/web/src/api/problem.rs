@@ -9,11 +9,7 @@ use axum::response::{IntoResponse, Response};
 use domain::redact_for_log;
 use engine::search::SearchError;
 use serde::Serialize;
-use store::sql::directories::DIRECTORY_CHANGED;
-use store::sql::mailboxes::MAILBOX_CHANGED;
-use store::sql::tenants::TENANT_CHANGED;
-use store::sql::webhooks::WEBHOOK_CHANGED;
-use store::{StoreError, UNSTORABLE_TEXT};
+use store::{Precondition, StoreError};
 use utoipa::ToSchema;
 
 use super::invalid_fields::{RequestPart, invalid_field};
@@ -153,17 +149,25 @@ impl IntoResponse for Problem {
     }
 }
 
+impl From<Precondition> for Problem {
+    fn from(failed: Precondition) -> Self {
+        let status = match failed {
+            Precondition::TenantChanged
+            | Precondition::MailboxChanged
+            | Precondition::WebhookChanged
+            | Precondition::DirectoryChanged => StatusCode::PRECONDITION_FAILED,
+            Precondition::UnstorableText => StatusCode::UNPROCESSABLE_ENTITY,
+            _ => StatusCode::CONFLICT,
+        };
+        Self::new(status, failed.to_string())
+    }
+}
+
 /// Database errors are logged, not sent to clients.
 impl From<StoreError> for Problem {
     fn from(e: StoreError) -> Self {
         match e {
-            StoreError::Precondition(TENANT_CHANGED | MAILBOX_CHANGED | WEBHOOK_CHANGED | DIRECTORY_CHANGED) => {
-                return Self::new(StatusCode::PRECONDITION_FAILED, format!("{e}; read it again"));
-            }
-            StoreError::Precondition(UNSTORABLE_TEXT) => {
-                return Self::new(StatusCode::UNPROCESSABLE_ENTITY, UNSTORABLE_TEXT);
-            }
-            StoreError::Precondition(_) => return Self::new(StatusCode::CONFLICT, e.to_string()),
+            StoreError::Precondition(failed) => return failed.into(),
             _ => tracing::error!(error = redact_for_log(&e), "request failed"),
         }
         match e {
@@ -213,5 +217,26 @@ impl From<QueryRejection> for Problem {
 impl From<PathRejection> for Problem {
     fn from(_: PathRejection) -> Self {
         Self::no_such_route()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_precondition_has_a_status_and_its_text() {
+        for (failed, status) in [
+            (Precondition::TenantChanged, 412),
+            (Precondition::MailboxChanged, 412),
+            (Precondition::WebhookChanged, 412),
+            (Precondition::DirectoryChanged, 412),
+            (Precondition::MailboxExists, 409),
+            (Precondition::UnstorableText, 422),
+        ] {
+            let problem = Problem::from(StoreError::Precondition(failed));
+
+            assert_eq!((problem.status(), problem.detail()), (status, failed.to_string().as_str()));
+        }
     }
 }

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use domain::JobId;
 
-use super::finish::{NO_LONGER_HELD, finish_held};
+use super::finish::finish_held;
 use super::release::lock_key;
 use super::{ClaimedJob, JobEnd, later, unless_cancelled};
 use crate::failpoint::Effect;
-use crate::{StoreError, SystemStore, Unit, params};
+use crate::{Precondition, StoreError, SystemStore, Unit, params};
 
 /// How an attempt failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl SystemStore {
         }
         unit.op_exactly(
             1,
-            NO_LONGER_HELD,
+            Precondition::JobNotHeld,
             "insert into job_attempts (tenant_id, job_id, token, outcome, error_class, message, fingerprint, worker,
                                        started_at, ended_at)
              select tenant_id, id, token, $4, $5, $6, $7, worker, started_at, mailroom_now()
@@ -109,7 +109,7 @@ impl SystemStore {
         let run_at = later(self.store.dialect(), "$4");
         unit.op_exactly(
             1,
-            NO_LONGER_HELD,
+            Precondition::JobNotHeld,
             format!(
                 "update jobs set {}, run_at = {run_at}, attempt = attempt + $5, worker = null,
                     is_marked = false, suspected = 0
@@ -123,7 +123,7 @@ impl SystemStore {
     async fn end_attempt(&self, unit: Unit) -> Result<bool, StoreError> {
         let held = match self.commit_at(Effect::FailJob, unit).await {
             Ok(_) => true,
-            Err(StoreError::Precondition(NO_LONGER_HELD)) => false,
+            Err(StoreError::Precondition(Precondition::JobNotHeld)) => false,
             Err(e) => return Err(e),
         };
         // Other jobs may have waited for it.

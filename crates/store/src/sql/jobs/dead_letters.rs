@@ -11,7 +11,7 @@ use super::{JobFilter, NewJob, OnConflict, StartTime, UniqueKey, for_update};
 use crate::failpoint::Effect;
 use crate::unit::{Insert, InsertBatching};
 use crate::value::{ColumnType, Value};
-use crate::{Dialect, Row, StoreError, SystemStore, Unit, params};
+use crate::{Dialect, Precondition, Row, StoreError, SystemStore, Unit, params};
 
 /// Dead letters with the same fingerprint.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -170,7 +170,7 @@ impl SystemStore {
             "select id from finished_jobs where {this} and state <> 'done' {}",
             for_update(self.store.dialect())
         );
-        unit.unit.op_returning_exactly(1, NOT_DEAD, locked, params![tenant, id]);
+        unit.unit.op_returning_exactly(1, Precondition::JobNotDead, locked, params![tenant, id]);
         unit.enqueue(vec![job]);
         let sql = format!(
             "update jobs set token = (select token from finished_jobs where {this}),
@@ -182,7 +182,7 @@ impl SystemStore {
         unit.unit.op(sql, params![tenant, id]);
         let committed = match unit.commit_at(Effect::ReplayJobs).await {
             Ok(committed) => committed,
-            Err(StoreError::Precondition(NOT_DEAD)) => return Ok(false),
+            Err(StoreError::Precondition(Precondition::JobNotDead)) => return Ok(false),
             Err(e) => return Err(e),
         };
         Ok(committed.changed(live) == 1)
@@ -199,9 +199,6 @@ impl SystemStore {
 fn dead(filter: &JobFilter) -> JobConditions {
     JobConditions::of(&JobFilter { state: Some(JobState::Dead), ..filter.clone() })
 }
-
-/// It was replayed or discarded meanwhile.
-const NOT_DEAD: &str = "the job is not dead any more";
 
 const WITHOUT_KEYS_SQL: &str = "unique_key is null and order_key is null";
 

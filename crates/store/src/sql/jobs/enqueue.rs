@@ -13,7 +13,7 @@ use crate::failpoint::{self, Guard};
 use crate::sql::any;
 use crate::unit::{Insert, InsertBatching};
 use crate::value::ColumnType;
-use crate::{Dialect, TenantUnit, params};
+use crate::{Dialect, Precondition, TenantUnit, params};
 
 /// A job to enqueue: its payload is JSON, its kind is text.
 #[derive(Debug, Clone)]
@@ -142,7 +142,7 @@ impl TenantUnit {
             "select 1 where (select coalesce(sum(waiting), 0) from job_queues where tenant_id = $1) {unfolded} + $2
                 <= coalesce((select most_waiting from job_tenants where tenant_id = $1), 9223372036854775807)"
         );
-        self.unit.op_returning_exactly(1, TOO_MANY_WAITING, sql, params![self.tenant, jobs]);
+        self.unit.op_returning_exactly(1, Precondition::TooManyWaitingJobs, sql, params![self.tenant, jobs]);
     }
 
     /// Adds jobs that are all ready, so that they can be counted here, once per queue, instead of one by one by the trigger.
@@ -413,9 +413,6 @@ fn merged(dialect: Dialect, run_at: &str, lane: &str) -> String {
          state = case when {becomes_ready} then 'ready' else state end"
     )
 }
-
-/// The error of a unit that [`TenantUnit::admit`] refuses.
-pub const TOO_MANY_WAITING: &str = "this tenant has reached its limit of waiting jobs";
 
 /// Returns the condition that a parent failed: such a job is cancelled at once, and changes no other.
 fn failed_parent(dialect: Dialect, tenant: &str, parents: usize) -> String {

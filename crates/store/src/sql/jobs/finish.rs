@@ -9,7 +9,7 @@ use super::release::{lock_key, mark_children_for_cancellation, release_children,
 use super::{ClaimedJob, for_update};
 use crate::failpoint::{self, Effect, Guard};
 use crate::value::Value;
-use crate::{Dialect, StoreError, SystemStore, TenantUnit, Unit, params};
+use crate::{Dialect, Precondition, StoreError, SystemStore, TenantUnit, Unit, params};
 
 /// How a job ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,9 +42,6 @@ impl JobEnd<'_> {
 /// Concurrent commits: enough for a group on SQLite, and few enough for the pool of PostgreSQL.
 const MAX_CONCURRENT_COMMITS: usize = 32;
 
-/// The error of a worker whose job has gone to another one.
-pub const NO_LONGER_HELD: &str = "the job is no longer held by this worker";
-
 /// The result of cancelling a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CancelOutcome {
@@ -64,7 +61,7 @@ impl TenantUnit {
         let lock = if self.store.dialect() == Dialect::Postgres { " for share" } else { "" };
         self.unit.op_returning_exactly(
             1,
-            NO_LONGER_HELD,
+            Precondition::JobNotHeld,
             format!("select 1 from jobs where tenant_id = $1 and id = $2 and token = $3 and state = 'running'{lock}"),
             params![job.tenant, job.id, job.token],
         );
@@ -127,7 +124,7 @@ impl SystemStore {
                 async move {
                     let finished = match self.commit_at(Effect::FinishJobs, unit).await {
                         Ok(_) => Some(id),
-                        Err(StoreError::Precondition(NO_LONGER_HELD)) => None,
+                        Err(StoreError::Precondition(Precondition::JobNotHeld)) => None,
                         Err(e) => return Err(e),
                     };
                     Ok(finished)
@@ -197,7 +194,7 @@ pub(super) fn finish_held(unit: &mut Unit, dialect: Dialect, job: &ClaimedJob, e
     if failpoint::is_off(Guard::JobToken) {
         unit.op(sql, params);
     } else {
-        unit.op_exactly(1, NO_LONGER_HELD, sql, params);
+        unit.op_exactly(1, Precondition::JobNotHeld, sql, params);
     }
     if job.is_unique {
         start_successor(unit, job.tenant, job.id, successor);

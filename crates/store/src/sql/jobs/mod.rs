@@ -25,11 +25,11 @@ pub use claim::{ClaimShare, ClaimedJob, FULL_COST, QueueCandidate};
 pub use control::{JobScope, LimitChange, RetryOutcome};
 pub use dead_letters::{DeadGroup, ReplayOptions};
 pub use diagnosis::{JobDiagnosis, WaitReason};
-pub use enqueue::{NewJob, OnConflict, StartTime, TOO_MANY_WAITING, UniqueKey};
-pub use finish::{CancelOutcome, JobEnd, NO_LONGER_HELD};
+pub use enqueue::{NewJob, OnConflict, StartTime, UniqueKey};
+pub use finish::{CancelOutcome, JobEnd};
 pub use inspect::{AttemptRow, JobFilter, JobGroup, JobRow, JobStats, WorkerRow};
 pub use prune::{JobRetention, PruneReport};
-pub use workers::{ReclaimReport, StopReason, StopRequest, WORKER_LEASE_EXPIRED};
+pub use workers::{ReclaimReport, StopReason, StopRequest};
 
 use crate::Dialect;
 

@@ -9,7 +9,7 @@ use super::finish::finish_one;
 use super::release::lock_key;
 use super::{ClaimedJob, JobEnd, later, unless_cancelled};
 use crate::failpoint::Effect;
-use crate::{Dialect, Row, StoreError, SystemStore, Unit, params};
+use crate::{Dialect, Precondition, Row, StoreError, SystemStore, Unit, params};
 
 /// A running job that must be stopped.
 #[derive(Debug, Clone)]
@@ -45,9 +45,6 @@ const MAX_INCIDENTAL_CRASHES: &str = "case when suspected > 0 then 1 else 0 end"
 /// Longer than the answer to a claim takes.
 const CLAIM_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The error of a worker that counts as dead.
-pub const WORKER_LEASE_EXPIRED: &str = "this worker's lease has run out";
-
 impl SystemStore {
     pub async fn register_worker(&self, name: &str, kinds: &[String], lease: Duration) -> Result<WorkerId, StoreError> {
         let id = WorkerId::new(self.store.clock());
@@ -64,14 +61,14 @@ impl SystemStore {
         Ok(id)
     }
 
-    /// Renews the lease of a worker and returns the jobs that it must stop. Fails with [`WORKER_LEASE_EXPIRED`] when it is too
-    /// late.
+    /// Renews the lease of a worker and returns the jobs that it must stop. Fails with
+    /// [`Precondition::WorkerLeaseExpired`] when it is too late.
     pub async fn renew_worker(&self, id: WorkerId, lease: Duration) -> Result<Vec<StopRequest>, StoreError> {
         let until = later(self.store.dialect(), "$2");
         let mut unit = Unit::default();
         unit.op_exactly(
             1,
-            WORKER_LEASE_EXPIRED,
+            Precondition::WorkerLeaseExpired,
             format!("update job_workers set lease_until = {until} where id = $1 and gone_at is null"),
             params![id, millis(lease)],
         );

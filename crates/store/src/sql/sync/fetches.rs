@@ -11,13 +11,7 @@ use crate::sql::any;
 use crate::sql::ingest::NewEmail;
 use crate::unit::{Insert, InsertBatching};
 use crate::value::ColumnType;
-use crate::{Dialect, StoreError, TenantStore, TenantUnit, params};
-
-/// The error of storing messages of which some are gone or stored meanwhile.
-pub const MESSAGES_CHANGED: &str = "some of these messages were stored or went away meanwhile";
-
-/// The error of using placements that a listing has changed meanwhile.
-pub const PLACEMENTS_CHANGED: &str = "a listing has told of some of these messages meanwhile";
+use crate::{Dialect, Precondition, StoreError, TenantStore, TenantUnit, params};
 
 /// A message in the ledger that is not stored yet.
 #[derive(Debug, Clone)]
@@ -135,7 +129,7 @@ impl TenantUnit {
                 format!("{same} (select key, value from json_each($3))")
             }
         };
-        self.unit.op_returning_exactly(count, PLACEMENTS_CHANGED, sql, params);
+        self.unit.op_returning_exactly(count, Precondition::PlacementsChanged, sql, params);
     }
 
     /// Drafts the event for emails that this unit was the first to bring.
@@ -219,7 +213,7 @@ impl TenantUnit {
                 format!("{waiting} (select key, value from json_each($3))")
             }
         };
-        self.unit.op_returning_exactly(count, MESSAGES_CHANGED, sql, params);
+        self.unit.op_returning_exactly(count, Precondition::MessagesChanged, sql, params);
         // A failed message is being processed again, however that ends.
         let sql = format!(
             "update ledger set state = 'processing', reason = null

@@ -19,7 +19,7 @@ use serde::Serialize;
 
 pub use backfill::BackfillProgress;
 pub use batches::{MailboxKey, OpenMailbox, SyncClaim};
-pub use fetches::{MESSAGES_CHANGED, PLACEMENTS_CHANGED, QueuedMessage};
+pub use fetches::QueuedMessage;
 pub use ledger_counts::LedgerCounts;
 pub use listening::{ListenDemand, ListenLease};
 pub use listing_page::{ListingPhase, PageRows};
@@ -30,7 +30,7 @@ use super::given_rows;
 use super::jobs::later;
 use crate::failpoint::{self, Guard};
 use crate::value::ColumnType;
-use crate::{Dialect, Row, StoreError, TenantStore, TenantUnit, params};
+use crate::{Dialect, Precondition, Row, StoreError, TenantStore, TenantUnit, params};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SyncState {
@@ -45,12 +45,6 @@ pub struct SyncState {
     pub is_listing: bool,
     pub paused: Option<SyncPause>,
 }
-
-/// The error of a scheduler that another one was faster than.
-pub const NOT_DUE: &str = "another scheduler has requested these syncs";
-
-/// The error of a sync that another process has superseded.
-pub const NO_LONGER_SYNCING: &str = "another process syncs this mailbox now";
 
 const SYNC_STATE_COLUMNS: &str =
     "status, next_sync_at, last_sync_at, error_count, last_error, since, is_history_done, listing, is_listing,
@@ -112,7 +106,7 @@ impl TenantUnit {
         }
         self.unit.op_exactly(
             1,
-            NO_LONGER_SYNCING,
+            Precondition::SyncTakenOver,
             "update sync_states set updated_at = mailroom_now() where tenant_id = $1 and mailbox_id = $2 and token = $3",
             params![self.tenant, mailbox, token],
         );
@@ -200,7 +194,7 @@ impl TenantUnit {
         let (these, values) = given_rows(dialect, 1, columns, rows);
         self.unit.op_exactly(
             count,
-            NOT_DUE,
+            Precondition::SyncsAlreadyRequested,
             format!(
                 "update sync_states set next_sync_at = {} from {these}
                  where sync_states.tenant_id = g.tenant_id and sync_states.mailbox_id = g.mailbox_id

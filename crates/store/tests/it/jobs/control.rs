@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use domain::{JobState, Lane, PlanTier, TenantId};
 use store::sql::jobs::{
-    CancelOutcome, ClaimedJob, JobEnd, JobScope, LimitChange, NO_LONGER_HELD, NewJob, RetryOutcome, StartTime,
-    StopReason, TOO_MANY_WAITING,
+    CancelOutcome, ClaimedJob, JobEnd, JobScope, LimitChange, NewJob, RetryOutcome, StartTime, StopReason,
 };
 use store::testing::on_each_database;
-use store::{StoreError, TenantUnit};
+use store::{Precondition, StoreError, TenantUnit};
 
 use super::diagnosis::{kill, new_id, worker};
 use super::inspect::{enqueue_for, tenant};
@@ -83,7 +82,7 @@ async fn deactivated_tenants_running_jobs_go_back_unspent() {
         let is_refused = async |guard: fn(&mut TenantUnit, &ClaimedJob)| {
             let mut unit = db.store.tenant(off).write();
             guard(&mut unit, held);
-            matches!(unit.commit().await, Err(StoreError::Precondition(NO_LONGER_HELD)))
+            matches!(unit.commit().await, Err(StoreError::Precondition(Precondition::JobNotHeld)))
         };
         assert!(!is_refused(TenantUnit::guard_job).await);
         assert!(claimed.len() == 3 && stop_requests().await.is_empty());
@@ -124,7 +123,7 @@ async fn limits_are_set_and_lifted_separately() {
             unit.enqueue(vec![job("b")]);
             unit.commit().await
         };
-        assert!(matches!(admitted().await, Err(StoreError::Precondition(TOO_MANY_WAITING))));
+        assert!(matches!(admitted().await, Err(StoreError::Precondition(Precondition::TooManyWaitingJobs))));
         system.limit_tenant(acme, LimitChange::Unlimited, LimitChange::Unlimited).await.unwrap();
         admitted().await.unwrap();
         system.limit_kind("a", LimitChange::AtMost(2)).await.unwrap();

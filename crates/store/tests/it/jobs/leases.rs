@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use domain::TenantId;
-use store::StoreError;
-use store::sql::leases::LEASE_TAKEN_OVER;
 use store::testing::on_each_database;
+use store::{Precondition, StoreError};
 
 use super::transitions::job;
 
@@ -87,7 +86,7 @@ async fn former_leaseholder_writes_nothing() {
         write(old).await.unwrap();
         let new = system.acquire_lease("l", "two", LONG).await.unwrap().unwrap();
 
-        assert!(matches!(write(old).await, Err(StoreError::Precondition(LEASE_TAKEN_OVER))));
+        assert!(matches!(write(old).await, Err(StoreError::Precondition(Precondition::LeaseTakenOver))));
         write(new).await.unwrap();
         assert_eq!(system.lane_depths().await.unwrap()[2].waiting, 2);
     })

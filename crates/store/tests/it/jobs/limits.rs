@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use domain::{JobId, Lane, SystemClock, TenantId, WorkerId};
-use store::sql::jobs::{NewJob, TOO_MANY_WAITING};
+use store::sql::jobs::NewJob;
 use store::testing::{TestDatabase, migrated_postgres, on_each_database};
-use store::{Store, StoreError};
+use store::{Precondition, Store, StoreError};
 
 use super::invariants::assert_invariants;
 use super::transitions::{claim, job};
@@ -123,11 +123,11 @@ async fn full_backlog_refuses_more_jobs() {
 
         admit(&db.store).await.unwrap();
         let refused = admit(&db.store).await;
-        assert!(matches!(refused, Err(StoreError::Precondition(TOO_MANY_WAITING))), "{refused:?}");
+        assert!(matches!(refused, Err(StoreError::Precondition(Precondition::TooManyWaitingJobs))), "{refused:?}");
         // Whether or not they are counted already.
         db.store.system().count_arrivals().await.unwrap();
         let refused = admit(&db.store).await;
-        assert!(matches!(refused, Err(StoreError::Precondition(TOO_MANY_WAITING))), "{refused:?}");
+        assert!(matches!(refused, Err(StoreError::Precondition(Precondition::TooManyWaitingJobs))), "{refused:?}");
         assert_eq!(db.rows("select count(*) from jobs").await[0].get::<u64>(0).unwrap(), 2, "nothing of it happened");
 
         let worker = worker(&db.store).await;

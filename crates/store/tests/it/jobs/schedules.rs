@@ -6,10 +6,9 @@ use domain::{Lane, TenantId};
 use jiff::Timestamp;
 use serde_json::json;
 use store::sql::jobs::{JobFilter, NewJob, OnConflict, UniqueKey};
-use store::sql::leases::LEASE_TAKEN_OVER;
 use store::sql::schedules::{LeaseToken, MissedPolicy, NewSchedule, OverlapPolicy, Schedule};
 use store::testing::on_each_database;
-use store::{StoreError, SystemStore};
+use store::{Precondition, StoreError, SystemStore};
 
 use super::transitions::job;
 
@@ -109,7 +108,7 @@ async fn former_leaseholder_fires_no_schedule() {
         let lease = Some(LeaseToken { name: "scheduler", token: old });
         let fired = system.fire_schedule(&due, next, Some(job("a")), lease).await;
 
-        assert!(matches!(fired, Err(StoreError::Precondition(LEASE_TAKEN_OVER))));
+        assert!(matches!(fired, Err(StoreError::Precondition(Precondition::LeaseTakenOver))));
         assert_eq!((get(&system).await, count(&system).await), (due.clone(), 0));
         system.pause_schedule(TenantId::SYSTEM, "nightly").await.unwrap();
         assert!(!system.fire_schedule(&due, next, Some(job("a")), None).await.unwrap());

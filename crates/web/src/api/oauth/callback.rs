@@ -16,7 +16,8 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use store::change_record::ChangeRecord;
-use store::sql::mailboxes::{MAILBOX_CHANGED, Mailbox};
+use store::sql::mailboxes::Mailbox;
+use store::{Precondition, StoreError};
 use tracing::Instrument as _;
 use utoipa::IntoParams;
 
@@ -367,7 +368,7 @@ async fn connect(
             Err(ConnectFailure::Consent(failure)) => return Err(failure),
         }
     }
-    Err(store::StoreError::Precondition(MAILBOX_CHANGED).into())
+    Err(StoreError::Precondition(Precondition::MailboxChanged).into())
 }
 
 /// Returns whether the address is free: disconnected, or for imported files only.
@@ -387,7 +388,7 @@ impl From<anyhow::Error> for ConnectFailure {
     }
 }
 
-impl From<store::StoreError> for ConnectFailure {
+impl From<StoreError> for ConnectFailure {
     fn from(e: store::StoreError) -> Self {
         Self::Engine(e.into())
     }
