@@ -19,6 +19,7 @@ pub mod provider;
 pub mod search;
 pub mod secret;
 pub mod states;
+pub mod suggestion;
 pub mod tenant;
 
 pub use address::{Address, Recipient, RecipientKind};

@@ -1,7 +1,7 @@
 //! Layers of raw settings: defaults, then the file, then the environment, each value with its origin.
 
 use super::ConfigError;
-use super::suggestion::nearest;
+use domain::suggestion::nearest;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;

@@ -9,7 +9,6 @@ mod microsoft;
 mod provider_client;
 mod provider_rates;
 mod reader;
-mod suggestion;
 pub mod units;
 mod urls;
 

@@ -1,7 +1,7 @@
 //! Suggestions for misspelt names: "did you mean …?"
 
 /// Returns the known name with the smallest edit distance; the first of several.
-pub(super) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known.into_iter().min_by_key(|candidate| distance(name, candidate))
 }
 
