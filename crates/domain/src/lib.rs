@@ -7,6 +7,7 @@ pub mod connector;
 pub mod consent;
 pub mod directory;
 pub mod directory_rules;
+pub mod event_type;
 pub mod flags;
 pub mod hash;
 pub mod ids;
@@ -28,6 +29,7 @@ pub use connector::{Connector, ConnectorError, FolderRole};
 pub use consent::{AuthorizationRequest, ConsentFlow, ConsentGrant};
 pub use directory::{DirectoryPeoplePage, DirectoryPerson, GroupMembersPage};
 pub use directory_rules::{DirectoryRules, ExclusionReason, GroupMembers, PersonSelector};
+pub use event_type::{EventType, UnknownEventType};
 pub use flags::Flags;
 pub use hash::Sha256;
 pub use ids::{

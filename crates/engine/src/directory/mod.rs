@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use domain::metrics as catalogue;
-use domain::{ConnectorError, DirectoryRules, Provider, TenantId};
+use domain::{ConnectorError, DirectoryRules, EventType, Provider, TenantId};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::failpoint::Effect;
@@ -103,20 +103,22 @@ impl Syncer {
         let by = DiscoveryToken { provider, token: begun.token };
         let outcome = self.discover_and_apply(tenant, &begun, by, is_forced, progress).await;
         let (end, event) = match &outcome {
-            Ok(DiscoveryOutcome::Done(report)) => {
-                (DiscoveryResult { outcome: "done", report: json!(report), resets_listing: false }, "discovered")
-            }
+            Ok(DiscoveryOutcome::Done(report)) => (
+                DiscoveryResult { outcome: "done", report: json!(report), resets_listing: false },
+                EventType::DirectoryDiscovered,
+            ),
             // The listing may come from an administrator who no longer sees everybody.
-            Ok(DiscoveryOutcome::Held(report)) => {
-                (DiscoveryResult { outcome: "held", report: json!(report), resets_listing: true }, "held")
-            }
+            Ok(DiscoveryOutcome::Held(report)) => (
+                DiscoveryResult { outcome: "held", report: json!(report), resets_listing: true },
+                EventType::DirectoryHeld,
+            ),
             Ok(DiscoveryOutcome::NotFound) => return outcome,
             Err(e) if e.is_superseded() || e.is_rate_limited() => return outcome,
             Err(e) => {
                 let report = DiscoveryReport { reason: Some(e.to_string()), ..DiscoveryReport::default() };
                 (
                     DiscoveryResult { outcome: "failed", report: json!(report), resets_listing: !e.is_transient() },
-                    "failed",
+                    EventType::DirectoryFailed,
                 )
             }
         };
@@ -125,7 +127,7 @@ impl Syncer {
         if is_reportable(&outcome, &begun.directory, end.outcome) {
             let mut data = end.report.clone();
             data["provider"] = json!(provider.as_str());
-            unit.emit_event(&format!("directory.{event}"), None, data);
+            unit.emit_event(event, None, data);
         }
         match unit.commit_at(Effect::EndDiscovery).await {
             Ok(_) => {}

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use domain::connector::{Cursors, ListingPage, Placement, SeenMessage};
 use domain::metrics as catalogue;
-use domain::{ConnectorError, Lane, LedgerState, MailboxId, MailboxState, redact_for_log};
+use domain::{ConnectorError, EventType, Lane, LedgerState, MailboxId, MailboxState, redact_for_log};
 use futures_util::FutureExt;
 use jiff::Timestamp;
 use jobs::{Completion, Job, JobContext, JobError, JobKind, Pool, panic_message};
@@ -569,7 +569,7 @@ impl MailboxListing<'_> {
         }
         if has_news {
             unit.record_news(self.mailbox());
-            unit.emit_event("sync.completed", Some(self.mailbox()), json!({}));
+            unit.emit_event(EventType::SyncCompleted, Some(self.mailbox()), json!({}));
             if self.session.mailbox.provider.supports_push() {
                 unit.count_missed_pushes(self.mailbox());
             }

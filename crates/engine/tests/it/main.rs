@@ -4,6 +4,7 @@
 
 mod calls;
 mod directory;
+mod events;
 mod fault_table;
 mod gate;
 mod gmail;

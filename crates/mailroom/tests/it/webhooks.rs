@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use content::spool::Spool;
-use domain::{MessageLimits, SystemClock, TenantId, WebhookId};
+use domain::{EventType, MessageLimits, SystemClock, TenantId, WebhookId};
 use engine::secrets::KeySource;
 use engine::webhooks::{AddressPolicy, WebhookRequest, draft};
 use engine::{Cpu, Engine, Vault};
@@ -108,7 +108,7 @@ fn add(place: &TestInstallation, tenant: TenantId, receiver: &Receiver) -> Webho
 fn emit_events(place: &TestInstallation, tenant: TenantId) {
     block_on(async {
         let mut unit = engine(place).store.tenant(tenant).write();
-        unit.emit_event("email.received", None, json!({}));
+        unit.emit_event(EventType::EmailReceived, None, json!({}));
         unit.commit().await.unwrap();
     });
 }

@@ -1,7 +1,7 @@
 //! Soft-deletes emails here. Their provider may keep them, and what it does to them from then on causes no event; they are
 //! hidden until they are purged.
 
-use domain::EmailId;
+use domain::{EmailId, EventType};
 
 use super::events::{EVENT_STEP, INTO_DRAFTS};
 use crate::{Dialect, Precondition, TenantUnit, params};
@@ -18,8 +18,9 @@ impl TenantUnit {
         );
         self.unit.op(
             format!(
-                "insert into {INTO_DRAFTS} select tenant_id, $3, {EVENT_STEP}, 'email.deleted', mailbox_id, id, false, $4
-                 from emails where tenant_id = $1 and id = $2 and deleted_at is null"
+                "insert into {INTO_DRAFTS} select tenant_id, $3, {EVENT_STEP}, '{kind}', mailbox_id, id, false, $4
+                 from emails where tenant_id = $1 and id = $2 and deleted_at is null",
+                kind = EventType::EmailDeleted,
             ),
             params![self.tenant, id, drafts, serde_json::json!({"by": "api"})],
         );

@@ -4,7 +4,7 @@
 //! change is known at the end. Sequence numbers are taken last: a unit that holds a tenant's counter is about to commit, so a
 //! reader that has seen a number has seen all before it.
 
-use domain::{EmailId, MailboxId, TenantId};
+use domain::{EmailId, EventType, MailboxId, TenantId};
 use jiff::Timestamp;
 use serde::Serialize;
 use uuid::Uuid;
@@ -108,11 +108,11 @@ impl TenantUnit {
     }
 
     /// Adds an event about a mailbox or the tenant to the unit.
-    pub fn emit_event(&mut self, kind: &str, mailbox: Option<MailboxId>, data: serde_json::Value) {
+    pub fn emit_event(&mut self, kind: EventType, mailbox: Option<MailboxId>, data: serde_json::Value) {
         let unit = self.draft_id();
         self.unit.op(
             format!("insert into {INTO_DRAFTS} values ($1, $2, {EVENT_STEP}, $3, $4, null, false, $5)"),
-            params![self.tenant, unit, kind, mailbox, data],
+            params![self.tenant, unit, kind.as_str(), mailbox, data],
         );
     }
 
@@ -142,18 +142,21 @@ impl TenantUnit {
         self.unit.op(
             format!(
                 "insert into {INTO_DRAFTS} select n.tenant_id, n.unit, {EVENT_STEP},
-                    case when {now} = {empty} then 'email.deleted' when n.folders = {empty} then 'email.restored'
-                         else 'email.moved' end,
+                    case when {now} = {empty} then '{deleted}' when n.folders = {empty} then '{restored}' else '{moved}' end,
                     n.mailbox_id, n.email_id, false, {object}('from', {json}(n.folders), 'to', {json}({now}))
-                 {compared} and n.folders <> {now}"
+                 {compared} and n.folders <> {now}",
+                deleted = EventType::EmailDeleted,
+                restored = EventType::EmailRestored,
+                moved = EventType::EmailMoved,
             ),
             params![self.tenant, unit],
         );
         self.unit.op(
             format!(
-                "insert into {INTO_DRAFTS} select n.tenant_id, n.unit, {EVENT_STEP}, 'email.flags_changed', n.mailbox_id, n.email_id, false,
+                "insert into {INTO_DRAFTS} select n.tenant_id, n.unit, {EVENT_STEP}, '{kind}', n.mailbox_id, n.email_id, false,
                     {object}('from', {json}(n.flags), 'to', {json}({flags_now}))
-                 {compared} and n.folders <> {empty} and {now} <> {empty} and n.flags <> {flags_now}"
+                 {compared} and n.folders <> {empty} and {now} <> {empty} and n.flags <> {flags_now}",
+                kind = EventType::EmailFlagsChanged,
             ),
             params![self.tenant, unit],
         );
@@ -167,7 +170,7 @@ impl TenantUnit {
             self.unit.op("select mailroom_settle_emails($1, $2)", params![self.tenant, unit]);
             return;
         }
-        for (kind, deleted_at) in [("email.deleted", "mailroom_now()"), ("email.restored", "null")] {
+        for (kind, deleted_at) in [(EventType::EmailDeleted, "mailroom_now()"), (EventType::EmailRestored, "null")] {
             self.unit.op(
                 format!(
                     "update emails set deleted_at = {deleted_at} where tenant_id = $1 and id in (
@@ -248,5 +251,22 @@ pub(super) fn image(dialect: Dialect, row: &str) -> String {
                 'flags', json((select json_group_array(value) from (
                     select distinct flag.value from (select p.flags from {live}) p, json_each(p.flags) flag order by 1))))"
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settling_function_names_the_types_that_it_reads() {
+        let function = include_str!("../../migrations/each_time/4_events.postgres.sql");
+
+        let quoted: Vec<&str> = function.split('\'').filter(|text| text.starts_with("email.")).collect();
+
+        assert!(!quoted.is_empty());
+        for name in quoted {
+            assert!(matches!(EventType::parse(name), Ok(EventType::EmailDeleted | EventType::EmailRestored)), "{name}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Mailboxes: their rows, states and settings.
 
-use domain::{MailboxEvent, MailboxId, MailboxState, Provider, TenantId};
+use domain::{EventType, MailboxEvent, MailboxId, MailboxState, Provider, TenantId};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -205,8 +205,9 @@ impl TenantUnit {
         let data = serde_json::json!({"state": to.as_str(), "reason": reason});
         self.unit.op(
             format!(
-                "insert into {INTO_DRAFTS} select tenant_id, $3, {EVENT_STEP}, 'mailbox.state_changed', id, null, false, $4
-                 from mailboxes where {here}"
+                "insert into {INTO_DRAFTS} select tenant_id, $3, {EVENT_STEP}, '{kind}', id, null, false, $4
+                 from mailboxes where {here}",
+                kind = EventType::MailboxStateChanged,
             ),
             params![self.tenant, mailbox, unit, data],
         );

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use domain::{MailboxId, Provider, Sha256, TenantId};
+use domain::{EventType, MailboxId, Provider, Sha256, TenantId};
 use jiff::Timestamp;
 
 use super::events::{EVENT_STEP, INTO_DRAFTS};
@@ -212,8 +212,9 @@ impl TenantUnit {
         let unit = self.draft_id();
         self.unit.op(
             format!(
-                "insert into {INTO_DRAFTS} select tenant_id, $3, {EVENT_STEP}, 'mailbox.push_restored', mailbox_id, null, false, $4
-                 from push_watches where tenant_id = $1 and mailbox_id = $2 and lost_at is not null"
+                "insert into {INTO_DRAFTS} select tenant_id, $3, {EVENT_STEP}, '{kind}', mailbox_id, null, false, $4
+                 from push_watches where tenant_id = $1 and mailbox_id = $2 and lost_at is not null",
+                kind = EventType::MailboxPushRestored,
             ),
             params![self.tenant, mailbox, unit, serde_json::json!({})],
         );

@@ -1,6 +1,6 @@
 //! People of directories, and their mailboxes. Always many at once: an organisation has thousands.
 
-use domain::{DirectoryPerson, ExclusionReason, MailboxId, Provider, UserId};
+use domain::{DirectoryPerson, EventType, ExclusionReason, MailboxId, Provider, UserId};
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -380,7 +380,7 @@ impl TenantUnit {
             rows.push(params![id, reason]);
         }
         let unit = self.draft_id();
-        let kind = if is_active { "mailbox.activated" } else { "mailbox.deactivated" };
+        let kind = if is_active { EventType::MailboxActivated } else { EventType::MailboxDeactivated };
         let object = match dialect {
             Dialect::Postgres => "jsonb_build_object('reason', g.reason)",
             Dialect::Sqlite => "json_object('reason', g.reason)",
@@ -418,7 +418,7 @@ impl TenantUnit {
             params![self.tenant, mailbox, address, settings],
         );
         let data = json!({"address": address});
-        self.emit_event("mailbox.renamed", Some(mailbox), data);
+        self.emit_event(EventType::MailboxRenamed, Some(mailbox), data);
     }
 }
 

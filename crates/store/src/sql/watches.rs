@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::{MailboxId, Provider};
+use domain::{EventType, MailboxId, Provider};
 use jiff::Timestamp;
 
 use super::any;
@@ -162,8 +162,9 @@ impl TenantUnit {
         let is_lost = format!("({IS_MISSED} and missed + 1 >= {MAX_MISSED_PUSHES} and lost_at is null)");
         self.unit.op(
             format!(
-                "insert into {INTO_DRAFTS} select tenant_id, $3, {EVENT_STEP}, 'mailbox.push_lost', mailbox_id, null, false, $4
-                 from push_watches where {here} and {is_lost}"
+                "insert into {INTO_DRAFTS} select tenant_id, $3, {EVENT_STEP}, '{kind}', mailbox_id, null, false, $4
+                 from push_watches where {here} and {is_lost}",
+                kind = EventType::MailboxPushLost,
             ),
             params![self.tenant, mailbox, unit, serde_json::json!({})],
         );

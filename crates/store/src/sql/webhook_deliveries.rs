@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::{DeliveryId, DeliveryState, WebhookId};
+use domain::{DeliveryId, DeliveryState, EventType, WebhookId};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::json;
@@ -47,12 +47,6 @@ pub struct DueDelivery {
     /// `None`: it is a ping, or the event was pruned.
     pub event: Option<Event>,
 }
-
-/// The event type of a ping.
-pub const PING: &str = "webhook.ping";
-
-/// The event of a webhook that is disabled because deliveries fail.
-pub const WEBHOOK_DISABLED: &str = "webhook.disabled";
 
 /// As many as fit well into one commit.
 pub const MAX_RESENT_DELIVERIES: u64 = 10_000;
@@ -131,7 +125,7 @@ impl TenantUnit {
         self.unit.op(
             "insert into webhook_deliveries (tenant_id, id, webhook_id, type, state, attempts, next_at, created_at)
              values ($1, $2, $3, $4, 'waiting', 0, mailroom_now(), mailroom_now())",
-            params![self.tenant, id, webhook, PING],
+            params![self.tenant, id, webhook, EventType::WebhookPing.as_str()],
         );
         self.wake(webhook);
         id
@@ -354,9 +348,10 @@ impl TenantUnit {
         draft.extend(params![data]);
         self.unit.op(
             format!(
-                "insert into {INTO_DRAFTS} select tenant_id, $3, {EVENT_STEP}, '{WEBHOOK_DISABLED}', null, null, false, ${}
+                "insert into {INTO_DRAFTS} select tenant_id, $3, {EVENT_STEP}, '{kind}', null, null, false, ${}
                  from webhooks where {here}",
-                n + 1
+                n + 1,
+                kind = EventType::WebhookDisabled,
             ),
             draft,
         );

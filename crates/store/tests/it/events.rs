@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use domain::EventType;
 use serde_json::json;
 use store::failpoint::{Guard, VARIABLE};
 use store::testing::{TestDatabase, on_each_database};
@@ -29,7 +30,11 @@ async fn event_reader_beside_writers_misses_nothing() {
             for n in 0..UNITS {
                 let mut unit = store.tenant(tenant).write();
                 for event in 0..=(n + writer) % 3 {
-                    unit.emit_event("x", None, json!({"writer": writer, "unit": n, "event": event}));
+                    unit.emit_event(
+                        EventType::SyncCompleted,
+                        None,
+                        json!({"writer": writer, "unit": n, "event": event}),
+                    );
                 }
                 unit.commit().await.unwrap();
             }

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use domain::{DeliveryId, DeliveryState, SecretId, SystemClock, WebhookId, WebhookState};
+use domain::{DeliveryId, DeliveryState, EventType, SecretId, SystemClock, WebhookId, WebhookState};
 use jiff::Timestamp;
 use serde_json::json;
-use store::sql::webhook_deliveries::{
-    DeliveryAttempt, DeliveryBatch, PING, ResendFilter, WEBHOOK_DISABLED, WebhookHealth,
-};
+use store::sql::webhook_deliveries::{DeliveryAttempt, DeliveryBatch, ResendFilter, WebhookHealth};
 use store::sql::webhooks::{NewWebhook, Webhook, WebhookLease};
 use store::testing::{TestDatabase, on_each_database};
 use store::{Precondition, StoreError, TenantStore};
@@ -38,7 +36,7 @@ async fn add(tenant: &TenantStore) -> Webhook {
     tenant.find_webhook(new.id).await.unwrap().unwrap()
 }
 
-async fn emit(tenant: &TenantStore, kind: &str) {
+async fn emit(tenant: &TenantStore, kind: EventType) {
     let mut unit = tenant.write();
     unit.emit_event(kind, None, json!({"n": 1}));
     unit.commit().await.unwrap();
@@ -81,7 +79,7 @@ fn failing() -> WebhookHealth {
 async fn webhook_changes_need_the_current_version() {
     on_each_database(|db| async move {
         let acme = tenant(&db.store, "acme").await;
-        emit(&acme, "before.it").await;
+        emit(&acme, EventType::SyncCompleted).await;
         let (first, second) = (add(&acme).await, add(&acme).await);
         assert_eq!((first.cursor, first.state, first.version), (1, WebhookState::Active, 1));
         assert_eq!(acme.list_webhooks_after(None, 10).await.unwrap(), [first.clone(), second.clone()]);
@@ -145,7 +143,7 @@ async fn due_webhook_is_claimed_once() {
         let (ours, theirs) = (add(&acme).await, add(&other).await);
         assert!(claim(&db).await.is_empty(), "nothing has happened");
 
-        emit(&acme, "mailbox.state_changed").await;
+        emit(&acme, EventType::MailboxStateChanged).await;
         let held = claim(&db).await;
         assert_eq!(held, [WebhookLease { tenant: acme.id, id: ours.id, token: 1 }]);
         assert!(claim(&db).await.is_empty(), "it is held");
@@ -154,8 +152,8 @@ async fn due_webhook_is_claimed_once() {
         record(&acme, held[0], batch(1, vec![], WebhookHealth::Unknown)).await.unwrap();
         assert!(claim(&db).await.is_empty(), "no event was wanted, and it is not claimed for ever");
 
-        emit(&acme, "email.received").await;
-        emit(&other, "email.received").await;
+        emit(&acme, EventType::EmailReceived).await;
+        emit(&other, EventType::EmailReceived).await;
         for (column, value, set_back) in [
             ("state", "'paused'", "'active'"),
             ("state", "'disabled'", "'active'"),
@@ -188,7 +186,7 @@ async fn concurrent_claims_get_disjoint_webhooks() {
         let mut unit = acme.write();
         (0..40).for_each(|_| unit.add_webhook(&new_webhook()));
         unit.commit().await.unwrap();
-        emit(&acme, "email.received").await;
+        emit(&acme, EventType::EmailReceived).await;
         let system = db.store.system();
         let claims = (0..8).map(|n| {
             let system = system.clone();
@@ -210,7 +208,7 @@ async fn former_webhook_holder_records_nothing() {
     on_each_database(|db| async move {
         let acme = tenant(&db.store, "acme").await;
         let webhook = add(&acme).await;
-        emit(&acme, "email.received").await;
+        emit(&acme, EventType::EmailReceived).await;
         let old = claim(&db).await[0];
         db.run(&format!("update webhooks set held_until = {PAST}")).await;
         let new = claim(&db).await[0];
@@ -238,7 +236,7 @@ async fn failed_deliveries_wait_then_catch_up() {
     on_each_database(|db| async move {
         let acme = tenant(&db.store, "acme").await;
         let webhook = add(&acme).await;
-        emit(&acme, "email.received").await;
+        emit(&acme, EventType::EmailReceived).await;
         let held = claim(&db).await[0];
         let hour = Some(Duration::from_secs(3600));
         let waiting = vec![attempt(webhook.id, 1, DeliveryState::Waiting, hour)];
@@ -257,7 +255,7 @@ async fn failed_deliveries_wait_then_catch_up() {
         assert_eq!(acme.find_delivery(webhook.id, delivery.id).await.unwrap().as_ref(), Some(delivery));
 
         db.run("update webhooks set rest_until = null").await;
-        emit(&acme, "email.received").await;
+        emit(&acme, EventType::EmailReceived).await;
         let held = claim(&db).await[0];
         let delivered = vec![attempt(webhook.id, 2, DeliveryState::Delivered, None)];
         let back = DeliveryBatch { was_failing: true, ..batch(2, delivered, WebhookHealth::Healthy { rest: None }) };
@@ -277,7 +275,7 @@ async fn webhook_is_disabled_once_after_too_long() {
     on_each_database(|db| async move {
         let acme = tenant(&db.store, "acme").await;
         let webhook = add(&acme).await;
-        emit(&acme, "email.received").await;
+        emit(&acme, EventType::EmailReceived).await;
         let held = claim(&db).await[0];
         record(&acme, held, batch(0, vec![], failing())).await.unwrap();
         assert_eq!(acme.find_webhook(webhook.id).await.unwrap().unwrap().state, WebhookState::Active);
@@ -288,17 +286,20 @@ async fn webhook_is_disabled_once_after_too_long() {
         let found = acme.find_webhook(webhook.id).await.unwrap().unwrap();
         assert_eq!((found.state, found.version), (WebhookState::Disabled, 2));
         let events = acme.list_events(1, 10).await.unwrap();
-        assert_eq!(events.iter().map(|event| event.kind.as_str()).collect::<Vec<_>>(), [WEBHOOK_DISABLED]);
+        assert_eq!(
+            events.iter().map(|event| event.kind.as_str()).collect::<Vec<_>>(),
+            [EventType::WebhookDisabled.as_str()]
+        );
         assert_eq!(events[0].data["webhook_id"], json!(webhook.id));
 
         let gone = add(&acme).await;
-        emit(&acme, "email.received").await;
+        emit(&acme, EventType::EmailReceived).await;
         let held = claim(&db).await[0];
         assert_eq!(held.id, gone.id);
         record(&acme, held, batch(1, vec![], WebhookHealth::Gone { why: "status 410".to_owned() })).await.unwrap();
         let found = acme.find_webhook(gone.id).await.unwrap().unwrap();
         assert_eq!((found.state, found.state_reason.as_deref()), (WebhookState::Disabled, Some("status 410")));
-        assert_eq!(acme.list_events(3, 10).await.unwrap()[0].kind, WEBHOOK_DISABLED);
+        assert_eq!(acme.list_events(3, 10).await.unwrap()[0].kind, EventType::WebhookDisabled.as_str());
     })
     .await;
 }
@@ -309,7 +310,7 @@ async fn finished_deliveries_can_be_resent() {
         let acme = tenant(&db.store, "acme").await;
         let webhook = add(&acme).await;
         for _ in 0..3 {
-            emit(&acme, "email.received").await;
+            emit(&acme, EventType::EmailReceived).await;
         }
         let held = claim(&db).await[0];
         let all: Vec<_> = (1..=3)
@@ -353,7 +354,10 @@ async fn finished_deliveries_can_be_resent() {
         let ping = unit.ping(webhook.id);
         unit.commit().await.unwrap();
         let due = acme.list_due_deliveries(webhook.id, 10).await.unwrap();
-        assert_eq!((due.len(), due[0].id, due[0].kind.as_str(), &due[0].event), (1, ping, PING, &None));
+        assert_eq!(
+            (due.len(), due[0].id, due[0].kind.as_str(), &due[0].event),
+            (1, ping, EventType::WebhookPing.as_str(), &None)
+        );
         assert_eq!(claim(&db).await.len(), 1, "also while it rests");
     })
     .await;
@@ -364,7 +368,7 @@ async fn only_finished_deliveries_are_pruned() {
     on_each_database(|db| async move {
         let acme = tenant(&db.store, "acme").await;
         let webhook = add(&acme).await;
-        emit(&acme, "email.received").await;
+        emit(&acme, EventType::EmailReceived).await;
         let held = claim(&db).await[0];
         let states =
             [DeliveryState::Delivered, DeliveryState::Failed, DeliveryState::Waiting, DeliveryState::Delivered];

@@ -14,6 +14,7 @@ use store::sql::users::User;
 use store::testing::on_each_database;
 
 use super::directory_app::{BOTH, DirectoryApp, change, left_out, looked_at, mailbox, user, users};
+use crate::events::assert_like_examples;
 
 const DOMAIN: &str = "harbour.example";
 
@@ -90,6 +91,7 @@ async fn returning_user_keeps_the_mailbox() {
             assert!(after.iter().all(|mailbox| mailbox.is_active && mailbox.state == MailboxState::Connecting));
             assert_eq!(looked_at(&acme).await, app.wanted(provider, DOMAIN));
             let events = acme.list_events(0, 1_000).await.unwrap();
+            assert_like_examples(&events);
             for (kind, count) in [("mailbox.deactivated", 2), ("mailbox.activated", 2), ("directory.discovered", 3)] {
                 assert_eq!(events.iter().filter(|event| event.kind == kind).count(), count, "{kind}");
             }
@@ -287,6 +289,7 @@ async fn taken_address_waits_until_it_is_free() {
             assert_eq!(mailbox.settings["connection"]["account"], json!(null));
         }
         let events = acme.list_events(0, 10_000).await.unwrap();
+        assert_like_examples(&events);
         let of_last = events[before..].iter().filter(|event| event.mailbox_id == Some(last.0));
         let mut told: Vec<&str> = of_last.map(|event| event.kind.as_str()).collect();
         // Of each commit in any order.

@@ -15,6 +15,7 @@ use store::testing::{migrated_sqlite, on_each_database};
 use tokio::runtime::Handle;
 
 use super::directory_app::{BOTH, DirectoryApp, change, looked_at, mailbox, user, users};
+use crate::events::assert_like_examples;
 use testkit::own_process;
 
 const DOMAIN: &str = "harbour.example";
@@ -113,6 +114,7 @@ async fn shrunken_directory_needs_a_confirmation() {
             let directory = acme.find_directory(provider).await.unwrap().unwrap();
             assert_eq!(directory.outcome.as_deref(), Some("held"));
             let events = acme.list_events(0, 1_000).await.unwrap();
+            assert_like_examples(&events);
             assert_eq!(events.iter().filter(|event| event.kind == "directory.held").count(), 1, "it is told once");
             let ended = app.syncer.discover(acme.id, provider, true, &|| {}).await.unwrap();
             assert!(matches!(ended, DiscoveryOutcome::Done(_)));

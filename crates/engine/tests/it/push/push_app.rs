@@ -17,6 +17,8 @@ use store::testing::TestDatabase;
 use testkit::pages::{folder, page, seen_message};
 use testkit::{AppOptions, ConnectorMethod, ScriptedConnector, ScriptedReply, TestApp};
 
+use crate::events::assert_like_examples;
+
 pub use testkit::app::ADDRESS;
 
 /// How a provider answers requests for push notifications: it agrees for a week, unless it is told otherwise; and what it
@@ -214,6 +216,7 @@ impl PushApp {
     /// Events of pushes, all of them.
     pub async fn push_events(&self, tenant: TenantId) -> Vec<String> {
         let events = self.db.store.tenant(tenant).list_events(0, 1000).await.unwrap();
+        assert_like_examples(&events);
         events.into_iter().map(|event| event.kind).filter(|kind| kind.contains("push")).collect()
     }
 

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::{DeliveryState, PlanTier, WebhookState};
+use domain::{DeliveryState, EventType, PlanTier, WebhookState};
 use engine::webhooks::{DispatchSettings, SystemResolver, WebhookRequest, WebhookSender, dispatch};
 use jiff::Timestamp;
-use store::sql::webhook_deliveries::{ResendFilter, WEBHOOK_DISABLED};
+use store::sql::webhook_deliveries::ResendFilter;
 use store::testing::{WAIT_DEADLINE, on_each_database, wait_until};
 use tokio::sync::oneshot;
 
 use super::receiver::{DOWN, OK, Reply, Request};
 use super::{PAST, WebhookApp, local};
+use crate::events::assert_like_examples;
 
 #[tokio::test]
 async fn failed_delivery_is_tried_ten_times() {
@@ -124,7 +125,8 @@ async fn gone_answer_disables_the_webhook() {
         assert_eq!(app.find(gone).await.state, WebhookState::Disabled);
         assert!(app.receiver.requests("/gone").len() <= 2, "only what was on its way");
         let told = app.receiver.requests("/other");
-        let disabled: Vec<&Request> = told.iter().filter(|it| it.json()["type"] == WEBHOOK_DISABLED).collect();
+        let disabled: Vec<&Request> =
+            told.iter().filter(|it| it.json()["type"] == EventType::WebhookDisabled.as_str()).collect();
         assert_eq!(disabled.len(), 1);
         assert_eq!(disabled[0].json()["data"]["data"]["webhook_id"], serde_json::json!(gone));
         app.finish().await;
@@ -150,7 +152,8 @@ async fn webhook_is_disabled_after_five_days() {
         app.waited().await;
         assert_eq!(app.deliver().await, 0);
         let events = app.tenant.list_events(1, 10).await.unwrap();
-        assert_eq!(events.iter().map(|it| it.kind.as_str()).collect::<Vec<_>>(), [WEBHOOK_DISABLED]);
+        assert_like_examples(&events);
+        assert_eq!(events.iter().map(|it| it.kind.as_str()).collect::<Vec<_>>(), [EventType::WebhookDisabled.as_str()]);
 
         // Its owner mends it, and it goes on where it was.
         app.receiver.answer("/hook", OK);
@@ -328,7 +331,7 @@ async fn hanging_webhooks_do_not_delay_others() {
         let (webhook, _) = app.add("/works").await;
         app.emit_events(5).await;
         let mut unit = beta.write();
-        (0..5).for_each(|_| unit.emit_event("email.received", None, serde_json::json!({})));
+        (0..5).for_each(|_| unit.emit_event(EventType::EmailReceived, None, serde_json::json!({})));
         unit.commit().await.unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let courier = app.courier.clone();

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use domain::{DeliveryState, MailboxId, SystemClock, WebhookId};
+use domain::{DeliveryState, EventType, MailboxId, SystemClock, WebhookId};
 use engine::webhooks::{AddressPolicy, SystemResolver, WebhookDeliverer, WebhookRequest, WebhookSender, draft, rotate};
 use jobs::SystemRandom;
 use serde_json::json;
@@ -75,7 +75,7 @@ impl WebhookApp {
 
     async fn emit_events(&self, count: usize) {
         let mut unit = self.tenant.write();
-        (0..count).for_each(|n| unit.emit_event("email.received", None, json!({"n": n})));
+        (0..count).for_each(|n| unit.emit_event(EventType::EmailReceived, None, json!({"n": n})));
         unit.commit().await.unwrap();
     }
 
@@ -172,6 +172,28 @@ async fn event_arrives_signed_as_the_api_shows_it() {
 }
 
 #[tokio::test]
+async fn stored_webhook_of_an_unknown_type_receives_nothing() {
+    on_each_database(|db| async move {
+        let app = WebhookApp::new(db).await;
+        let (webhook, _) = app.add("/hook").await;
+        // As an older version stored it, which took any name.
+        let stored = Webhook { types: vec!["none.such".to_owned()], ..app.find(webhook).await };
+        let mut unit = app.tenant.write();
+        unit.change_webhook(&stored);
+        unit.commit().await.unwrap();
+        app.emit_events(1).await;
+
+        assert_eq!(app.deliver().await, 1);
+
+        assert_eq!(app.sequence("/hook"), [0; 0]);
+        assert_eq!(app.find(webhook).await.types, ["none.such"]);
+        assert_eq!(app.deliver().await, 0, "it is not claimed for ever");
+        app.finish().await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn webhook_receives_only_matching_events() {
     on_each_database(|db| async move {
         let app = WebhookApp::new(db).await;
@@ -184,9 +206,9 @@ async fn webhook_receives_only_matching_events() {
         let beta = app.create_tenant("beta").await;
         app.add_of(&beta, app.everything_to("/beta")).await;
         let mut unit = app.tenant.write();
-        unit.emit_event("email.deleted", Some(other), json!({}));
-        unit.emit_event("email.received", Some(ours), json!({}));
-        unit.emit_event("email.received", Some(other), json!({}));
+        unit.emit_event(EventType::EmailDeleted, Some(other), json!({}));
+        unit.emit_event(EventType::EmailReceived, Some(ours), json!({}));
+        unit.emit_event(EventType::EmailReceived, Some(other), json!({}));
         unit.commit().await.unwrap();
         app.db.run("update events set is_backfill = (1 = 1) where seq = 3").await;
 

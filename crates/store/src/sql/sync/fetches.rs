@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use domain::connector::{FetchRequest, Placement};
-use domain::{EmailId, MailboxId};
+use domain::{EmailId, EventType, MailboxId};
 use jiff::Timestamp;
 
 use super::super::events::{EVENT_STEP, IMAGE_STEP, INTO_DRAFTS, image};
@@ -149,7 +149,8 @@ impl TenantUnit {
             ],
             rows: emails.iter().map(row).collect(),
             select: format!(
-                "u.tenant_id, u.unit, {EVENT_STEP}, 'email.received', u.mailbox_id, u.email_id, u.is_backfill, '{{}}'"
+                "u.tenant_id, u.unit, {EVENT_STEP}, '{kind}', u.mailbox_id, u.email_id, u.is_backfill, '{{}}'",
+                kind = EventType::EmailReceived,
             )
             .into(),
             join_where: "join email_contents c on c.tenant_id = u.tenant_id and c.mailbox_id = u.mailbox_id
@@ -162,9 +163,10 @@ impl TenantUnit {
     pub(in crate::sql) fn draft_updated(&mut self, revised: &[EmailId]) {
         let unit = self.draft_id();
         let sql = format!(
-            "insert into {INTO_DRAFTS} select tenant_id, $3, {EVENT_STEP}, 'email.updated', mailbox_id, id, false, '{{}}'
+            "insert into {INTO_DRAFTS} select tenant_id, $3, {EVENT_STEP}, '{kind}', mailbox_id, id, false, '{{}}'
              from emails where tenant_id = $1 and {}",
-            any(self.store.dialect(), "id", 2)
+            any(self.store.dialect(), "id", 2),
+            kind = EventType::EmailUpdated,
         );
         self.unit.op(sql, params![self.tenant, revised.to_vec(), unit]);
     }
@@ -234,8 +236,9 @@ impl TenantUnit {
                  from (select distinct tenant_id, email_id from ledger
                        where tenant_id = $1 and mailbox_id = $2 and email_id is not null and {of}) e
                  where e.email_id not in (select d.email_id from event_drafts d
-                                          where d.tenant_id = $1 and d.unit = $4 and d.type = 'email.received')",
-                image(dialect, "e")
+                                          where d.tenant_id = $1 and d.unit = $4 and d.type = '{received}')",
+                image(dialect, "e"),
+                received = EventType::EmailReceived,
             ),
             params![self.tenant, mailbox, messages.clone(), unit],
         );

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use domain::connector::{Cursors, FolderSnapshot, ListedFolder, Placement, SeenMessage};
-use domain::{FolderId, MailboxId};
+use domain::{EventType, FolderId, MailboxId};
 
 use super::super::events::{EVENT_STEP, IMAGE_STEP, INTO_DRAFTS, image};
 use crate::sql::ledger::{PURGED, UNFINISHED};
@@ -432,10 +432,12 @@ impl TenantUnit {
         };
         self.unit.op(
             format!(
-                "insert into {INTO_DRAFTS} select tenant_id, $3, {EVENT_STEP}, 'mailbox.gap_healed', mailbox_id, null, false,
+                "insert into {INTO_DRAFTS} select tenant_id, $3, {EVENT_STEP}, '{kind}', mailbox_id, null, false,
                     {object}('found', found, 'gone', (
-                        select count(*) from event_drafts where tenant_id = $1 and unit = $3 and type = 'email.deleted'))
-                 from sync_states where tenant_id = $1 and mailbox_id = $2"
+                        select count(*) from event_drafts where tenant_id = $1 and unit = $3 and type = '{deleted}'))
+                 from sync_states where tenant_id = $1 and mailbox_id = $2",
+                kind = EventType::MailboxGapHealed,
+                deleted = EventType::EmailDeleted,
             ),
             params![self.tenant, mailbox, unit],
         );
