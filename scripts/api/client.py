@@ -7,7 +7,7 @@ from mailroom_client.api.emails import delete_email, get_email, search_emails
 from mailroom_client.api.mailboxes import create_mailbox, list_mailboxes, pause_mailbox
 from mailroom_client.api.tenants import create_api_key, create_tenant, list_tenants
 from mailroom_client.api.webhooks import create_webhook, list_webhooks
-from mailroom_client.models import MailboxProvider, NewApiKey, NewMailbox, NewTenant, NewWebhook, Problem
+from mailroom_client.models import EventType, MailboxProvider, NewApiKey, NewMailbox, NewTenant, NewWebhook, Problem
 
 url, operator_key = sys.argv[1:]
 operator = AuthenticatedClient(base_url=url, token=operator_key)
@@ -39,7 +39,7 @@ assert search_emails.sync(client=acme, limit=500).items[-1].id != seen[-1]
 mailbox = create_mailbox.sync(client=acme, body=NewMailbox(address="new@acme.test", provider=MailboxProvider.FILES))
 assert mailbox.id in [there.id for there in list_mailboxes.sync(client=acme).items]
 assert pause_mailbox.sync(mailbox.id, client=acme).state == "paused"
-webhook = create_webhook.sync(client=acme, body=NewWebhook(url="https://hook.invalid/", types=["email.received"]))
+webhook = create_webhook.sync(client=acme, body=NewWebhook(url="https://hook.invalid/", types=[EventType("email.received")]))
 assert webhook.secret.startswith("whsec_") and len(list_webhooks.sync(client=acme).items) == 1
 
 stranger = AuthenticatedClient(base_url=url, token="mr_tenant_nonsense")

@@ -19,6 +19,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::Query;
 use super::auth::{TenantReader, may_still_read};
+use super::event_types;
 use super::page::{self, Page};
 use super::problem::Problem;
 use crate::App;
@@ -29,7 +30,7 @@ use crate::App;
 pub struct EventQuery {
     /// Sequence number of the last event that was read; 0 for all events.
     after: Option<u64>,
-    /// Only events of these types, separated by commas.
+    /// Only events of these types (see the schema `EventType`), separated by commas.
     #[param(example = "email.received,email.deleted")]
     types: Option<String>,
     /// Only events of this mailbox.
@@ -50,10 +51,7 @@ pub struct EventQuery {
 pub struct EventView {
     /// Sequence number, without gaps per tenant.
     seq: u64,
-    /// `email.received`, `email.updated`, `email.moved`, `email.flags_changed`, `email.deleted`, `email.restored`,
-    /// `sync.completed`, `mailbox.state_changed`, `mailbox.gap_healed`, `mailbox.push_lost`, `mailbox.push_restored`,
-    /// `mailbox.activated`, `mailbox.deactivated`, `mailbox.renamed`, `directory.discovered`, `directory.held`,
-    /// `directory.failed` or `webhook.disabled`.
+    /// One of the schema `EventType`, or a type that was added later.
     #[serde(rename = "type")]
     #[schema(example = "email.received")]
     kind: String,
@@ -84,15 +82,14 @@ pub async fn list(
     Query(params): Query<EventQuery>,
 ) -> Result<Json<Page<EventView>>, Problem> {
     let limit = page::limit(params.limit)?;
-    let filter = filter(params.types.as_deref(), params.mailbox, params.backfill);
+    let filter = filter(params.types.as_deref(), params.mailbox, params.backfill)?;
     let after = check_sequence(params.cursor.or(params.after).unwrap_or(0))?;
     let events = store.list_filtered_events(&filter, after, limit + 1).await?;
     Ok(Json(Page::cut(events, limit, |event| event.seq).map(EventView::from)))
 }
 
-fn filter(types: Option<&str>, mailbox: Option<MailboxId>, backfill: Option<bool>) -> EventFilter {
-    let kinds = types.unwrap_or_default().split(',').map(str::trim).filter(|kind| !kind.is_empty());
-    EventFilter { kinds: kinds.map(str::to_owned).collect(), mailbox, with_backfill: backfill.unwrap_or(false) }
+fn filter(types: Option<&str>, mailbox: Option<MailboxId>, backfill: Option<bool>) -> Result<EventFilter, Problem> {
+    Ok(EventFilter { kinds: event_types::read_filter(types)?, mailbox, with_backfill: backfill.unwrap_or(false) })
 }
 
 fn check_sequence(after: u64) -> Result<u64, Problem> {
@@ -109,7 +106,7 @@ pub struct EventStreamParams {
     /// Sequence number of the last event that was read. Default: only new events. The header `Last-Event-ID`, which browsers
     /// send when they reconnect, takes precedence.
     after: Option<u64>,
-    /// Only events of these types, separated by commas.
+    /// Only events of these types (see the schema `EventType`), separated by commas.
     #[param(example = "email.received")]
     types: Option<String>,
     /// Only events of this mailbox.
@@ -148,7 +145,7 @@ pub async fn follow(
         }
     };
     let stream = EventStream {
-        filter: filter(params.types.as_deref(), params.mailbox, params.backfill),
+        filter: filter(params.types.as_deref(), params.mailbox, params.backfill)?,
         head: app.event_hub.subscribe(store.id),
         is_open: app.is_open.clone(),
         app,

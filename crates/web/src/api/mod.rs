@@ -12,6 +12,7 @@ mod deliveries;
 mod directories;
 mod download;
 mod emails;
+mod event_types;
 mod events;
 mod invalid_fields;
 mod job_changes;

@@ -17,6 +17,7 @@ use utoipa::ToSchema;
 use super::auth::{TenantReader, TenantWriter};
 use super::body::{non_null, nullable};
 use super::change::{AuditAction, ChangeRequest, Reply, etag};
+use super::event_types::EventTypeSchema;
 use super::page::{Page, PageParams};
 use super::problem::Problem;
 use super::{Path, Query};
@@ -118,7 +119,7 @@ pub struct NewWebhook {
     description: String,
     /// Event types to deliver; empty for all.
     #[serde(default)]
-    #[schema(example = json!(["email.received"]))]
+    #[schema(value_type = Vec<EventTypeSchema>, example = json!(["email.received"]))]
     types: Vec<String>,
     #[serde(default, deserialize_with = "non_null")]
     #[schema(value_type = Option<String>, format = "uuid", nullable = false)]
@@ -227,7 +228,7 @@ pub struct WebhookChange {
     #[schema(nullable = false, max_length = 1000)]
     description: Option<String>,
     #[serde(default, deserialize_with = "non_null")]
-    #[schema(nullable = false)]
+    #[schema(value_type = Option<Vec<EventTypeSchema>>, nullable = false)]
     types: Option<Vec<String>>,
     /// Null for all mailboxes.
     #[serde(default, deserialize_with = "nullable")]

@@ -107,6 +107,7 @@ async fn deleted_email_is_found_no_more() {
         assert!(two.get(&path, &two.acme_reader).await.json()["deleted_at"].is_string());
         let events = two.get("/v1/events?types=email.deleted", &two.acme_reader).await.json();
         assert_eq!((&events["items"][0]["email_id"], events["items"].as_array().unwrap().len()), (&json!(ids[3]), 1));
+        assert_eq!(events["items"][0]["data"], json!({"by": "api"}), "as the description of the type says");
         // Once more changes nothing.
         two.send("DELETE", &path, &two.acme_writer, &Value::Null).await.expect(204);
         assert_eq!(two.get("/v1/events?types=email.deleted", &two.acme_reader).await.json(), events);

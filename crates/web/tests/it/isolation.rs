@@ -127,7 +127,7 @@ impl AcmeIds {
         let email = two.ids("/v1/emails?q=has:attachment", &two.acme_reader).await.remove(0);
         let email_json = two.get(&format!("/v1/emails/{email}"), &two.acme_reader).await.json();
         let job = create_job(two).await;
-        let webhook = json!({"url": "https://hook.invalid/", "types": ["none.such"]});
+        let webhook = json!({"url": "https://hook.invalid/", "types": ["mailbox.gap_healed"]});
         let webhook = two.send("POST", "/v1/webhooks", &two.acme_writer, &webhook).await.expect(201).json();
         let webhook = text(&webhook["webhook"]["id"]);
         let ping = format!("/v1/webhooks/{webhook}/ping");

@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use domain::Sha256;
+use domain::{EventType, Sha256};
 use engine::webhooks::{AddressPolicy, DispatchSettings, SystemResolver, WebhookDeliverer, WebhookSender, dispatch};
 use jobs::SystemRandom;
 use serde_json::{Value, json};
@@ -206,6 +206,44 @@ async fn address_outside_the_open_internet_is_refused() {
         ] {
             let new = json!({"url": url});
             two.send("POST", "/v1/webhooks", &two.acme_writer, &new).await.assert_problem(422, "url");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_event_type_is_refused_with_the_nearest_one() {
+    on_each_app(async |app| {
+        let two = TwoTenants::without_mail(app).await;
+        let refusal = "is no event type; did you mean email.received?";
+        let misspelt = json!({"url": "https://hook.invalid/", "types": ["email.deleted", "email.recieved"]});
+        two.send("POST", "/v1/webhooks", &two.acme_writer, &misspelt).await.assert_problem(422, refusal);
+
+        let correct = json!({"url": "https://hook.invalid/", "types": ["email.received"]});
+        let created = two.send("POST", "/v1/webhooks", &two.acme_writer, &correct).await;
+        let path = created.expect(201).header("location").to_owned();
+        let change = json!({"types": ["email.recieved"]});
+        two.send("PATCH", &path, &two.acme_writer, &change).await.assert_problem(422, refusal);
+        assert_eq!(two.get(&path, &two.acme_reader).await.json()["types"], json!(["email.received"]));
+
+        for filtered in ["/v1/events?types=email.deleted,email.recieved", "/v1/events/stream?types=email.recieved"] {
+            two.get(filtered, &two.acme_reader).await.assert_problem(422, refusal);
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn description_lists_every_event_type() {
+    on_each_app(async |app| {
+        let description = app.request("GET", "/openapi.json", None, None).await.json();
+
+        let schemas = &description["components"]["schemas"];
+        let names: Vec<&str> = EventType::ALL.iter().map(|known| known.as_str()).collect();
+        assert_eq!(schemas["EventType"]["enum"], json!(names));
+        for request in ["NewWebhook", "WebhookChange"] {
+            let types = &schemas[request]["properties"]["types"];
+            assert_eq!(types["items"], json!({"$ref": "#/components/schemas/EventType"}), "{request}: {types}");
         }
     })
     .await;
