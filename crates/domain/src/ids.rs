@@ -97,6 +97,11 @@ impl EmailId {
         Self(v8(millis(received_at), &hash))
     }
 
+    /// Returns the lower bound of the ids of all emails received at this time or later.
+    pub fn first_at(received_at: Timestamp) -> Self {
+        Self(Uuid::from_u128(u128::from(millis(received_at)) << 80))
+    }
+
     /// Returns the time that the id was derived from, to the millisecond.
     pub fn received_at(self) -> Timestamp {
         let ms = self.0.as_u128() >> 80;
@@ -191,6 +196,7 @@ mod tests {
         let late = EmailId::derive("2026-02-03T04:05:06.007Z".parse().unwrap(), mailbox, "a");
 
         assert!(early < late);
+        assert!(early < EmailId::first_at(late.received_at()) && EmailId::first_at(late.received_at()) < late);
         assert!(AttachmentId::derive(early, "1.9") < AttachmentId::derive(late, "1.1"));
         assert_eq!(late.received_at(), "2026-02-03T04:05:06.007Z".parse().unwrap());
     }

@@ -7,6 +7,16 @@ use jiff::Timestamp;
 /// and no query can produce it.
 pub const PHRASE_GAP: &str = ":";
 
+/// The version of the tokens that `content::tokens` makes. Raise it when the same email gets other tokens than before:
+/// `mailroom reindex` then replaces those of earlier versions.
+pub const TOKENS_VERSION: u32 = 1;
+
+/// Returns the token by which an email's entry in the text index shows its version. The first version has none. No word
+/// begins with a colon, so no search finds it.
+pub fn version_token(version: u32) -> Option<String> {
+    (version > 1).then(|| format!(":version:{version}"))
+}
+
 /// Tokens that must be adjacent, in order. Tokens of one field carry its name: `:from:alice`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Phrase {
@@ -43,4 +53,15 @@ pub enum SearchOrder {
     Newest,
     /// By relevance, newest first among equals.
     Ranked,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_version_of_the_tokens_is_the_unmarked_one() {
+        assert_eq!(version_token(1), None);
+        assert_eq!(version_token(2).as_deref(), Some(":version:2"));
+    }
 }

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use domain::search::PHRASE_GAP;
+use domain::search::{PHRASE_GAP, TOKENS_VERSION, version_token};
 use domain::{Address, RecipientKind};
 
 use super::words::words;
@@ -81,7 +81,18 @@ pub fn email_tokens(email: &EmailText) -> EmailTokens {
     header.append(&body);
 
     let is_cut = header.is_cut || body.is_cut;
-    EmailTokens { text: limit_repeats(header.text, header.positions), is_cut }
+    let text = with_version(limit_repeats(header.text, header.positions), TOKENS_VERSION);
+    EmailTokens { text, is_cut }
+}
+
+/// Appends the token of the version, last so that it shifts no position. It is one beyond [`MAX_TOKENS`], which leaves
+/// space for it.
+fn with_version(mut text: String, version: u32) -> String {
+    if let Some(token) = version_token(version) {
+        text.push_str(if text.is_empty() { "" } else { " " });
+        text.push_str(&token);
+    }
+    text
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -253,6 +264,13 @@ mod tests {
         let fields = format!(":subject:hello :subject:you : {from} {to} {to} :filename:a :filename:pdf :");
         assert_eq!(tokens.text, format!("{anywhere} {fields} :has:attachment : dear bob"));
         assert!(!tokens.is_cut);
+    }
+
+    #[test]
+    fn later_version_is_the_last_token() {
+        assert_eq!(with_version("dear bob".to_owned(), 1), "dear bob");
+        assert_eq!(with_version("dear bob".to_owned(), 2), "dear bob :version:2");
+        assert_eq!(with_version(String::new(), 2), ":version:2");
     }
 
     #[test]
