@@ -85,6 +85,9 @@ pub enum Precondition {
     /// A job must be held by the worker that ends it.
     #[error("the job is no longer held by this worker")]
     JobNotHeld,
+    /// A job that enqueues its continuation must not have been cancelled.
+    #[error("the job was cancelled")]
+    JobCancelled,
     /// A job to replay must be a dead letter, which it is not once it was replayed or discarded.
     #[error("the job is not dead any more")]
     JobNotDead,

@@ -6,7 +6,7 @@ use domain::{JobId, JobState, TenantId};
 use futures_util::{StreamExt, TryStreamExt};
 
 use super::release::{lock_key, mark_children_for_cancellation, release_children, release_key};
-use super::{ClaimedJob, for_update};
+use super::{ClaimedJob, NewJob, for_update};
 use crate::failpoint::{self, Effect, Guard};
 use crate::value::Value;
 use crate::{Dialect, Precondition, StoreError, SystemStore, TenantUnit, Unit, params};
@@ -64,6 +64,19 @@ impl TenantUnit {
             Precondition::JobNotHeld,
             format!("select 1 from jobs where tenant_id = $1 and id = $2 and token = $3 and state = 'running'{lock}"),
             params![job.tenant, job.id, job.token],
+        );
+    }
+
+    /// Enqueues the job that goes on where this running one ends, under the same unique key. Refuses the unit if the
+    /// running job is to be cancelled: to be enqueued again would drop that.
+    pub fn enqueue_continuation(&mut self, job: &ClaimedJob, next: NewJob) {
+        self.enqueue(vec![next]);
+        // The row is locked by now, so no cancellation comes in between.
+        self.unit.op_returning_exactly(
+            0,
+            Precondition::JobCancelled,
+            "select 1 from jobs where tenant_id = $1 and id = $2 and cancel_reason is not null",
+            params![job.tenant, job.id],
         );
     }
 

@@ -115,6 +115,28 @@ impl SystemStore {
         Ok(None)
     }
 
+    /// Finds the job with a unique key: the live one, else the one that ended last.
+    pub async fn find_unique_job(
+        &self,
+        tenant: TenantId,
+        kind: &str,
+        unique_key: &str,
+    ) -> Result<Option<JobRow>, StoreError> {
+        let wanted = "j.tenant_id = $1 and j.kind = $2 and j.unique_key = $3";
+        let conditions = [
+            // One that is about to be cancelled may have a successor.
+            (JobTable::Live, format!("{wanted} order by case when j.state = 'doomed' then 1 else 0 end limit 1")),
+            (JobTable::Finished, format!("{wanted} order by j.ended_at desc, j.id desc limit 1")),
+        ];
+        for (table, condition) in conditions {
+            let sql = format!("select {} from {} j where {condition}", columns(table), table.name());
+            if let Some(row) = self.query_one(sql, params![tenant, kind, unique_key]).await? {
+                return job(&row).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
     /// Lists jobs, the newest first. `after` is the last one of the page before.
     pub async fn list_jobs(
         &self,

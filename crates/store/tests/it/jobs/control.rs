@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use domain::{JobState, Lane, PlanTier, TenantId};
 use store::sql::jobs::{
-    CancelOutcome, ClaimedJob, JobEnd, JobScope, LimitChange, NewJob, RetryOutcome, StartTime, StopReason,
+    CancelOutcome, ClaimedJob, JobEnd, JobScope, LimitChange, NewJob, OnConflict, RetryOutcome, StartTime, StopReason,
+    UniqueKey,
 };
 use store::testing::on_each_database;
-use store::{Precondition, StoreError, TenantUnit};
+use store::{Precondition, Store, StoreError, TenantUnit};
 
 use super::diagnosis::{kill, new_id, worker};
 use super::inspect::{enqueue_for, tenant};
@@ -191,6 +192,46 @@ async fn retry_now_runs_waiting_and_ended_jobs() {
         assert_eq!((claimed[0].id, claimed[0].attempt, claimed[0].token), (later.id, 0, 2));
         system.finish_done(&claimed, new_id).await.unwrap();
         assert_eq!(system.retry_now(later.id).await.unwrap(), Some(RetryOutcome::Not { state: JobState::Done }));
+    })
+    .await;
+}
+
+/// A unit that ends a running job and lets the next one go on with this number.
+fn continuing(store: &Store, running: &ClaimedJob, number: u32) -> TenantUnit {
+    let mut unit = store.system().write_for(running.tenant);
+    unit.enqueue_continuation(running, numbered(number));
+    unit.finish(running, JobEnd::Done, new_id());
+    unit
+}
+
+fn numbered(number: u32) -> NewJob {
+    let unique = Some(UniqueKey { key: "k".to_owned(), policy: OnConflict::Replace });
+    NewJob { unique, payload: serde_json::json!({"number": number}), ..job("a") }
+}
+
+#[tokio::test]
+async fn job_continues_until_it_is_cancelled() {
+    on_each_database(|db| async move {
+        let system = db.store.system();
+        let worker = worker(&db.store, &["a"]).await;
+        assert!(system.find_unique_job(TenantId::SYSTEM, "a", "k").await.unwrap().is_none());
+        enqueue(&db.store, vec![numbered(1)]).await;
+
+        let running = claim(&db.store, worker, 1).await.remove(0);
+        continuing(&db.store, &running, 2).commit().await.unwrap();
+        let found = system.find_unique_job(TenantId::SYSTEM, "a", "k").await.unwrap().unwrap();
+        assert_eq!((found.state, &found.payload["number"]), (JobState::Ready, &2.into()));
+        assert_ne!(found.id, running.id);
+
+        let running = claim(&db.store, worker, 1).await.remove(0);
+        let cancelled = system.cancel_job(TenantId::SYSTEM, running.id, "not wanted").await.unwrap();
+        assert_eq!(cancelled, CancelOutcome::Requested);
+        let refused = continuing(&db.store, &running, 3).commit().await;
+        assert!(matches!(refused, Err(StoreError::Precondition(Precondition::JobCancelled))), "{refused:?}");
+
+        assert!(system.end_cancelled(&running, "not wanted", new_id()).await.unwrap());
+        let ended = system.find_unique_job(TenantId::SYSTEM, "a", "k").await.unwrap().unwrap();
+        assert_eq!((ended.id, ended.state), (running.id, JobState::Cancelled));
     })
     .await;
 }
