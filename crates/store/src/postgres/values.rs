@@ -103,6 +103,8 @@ pub(super) fn type_of(value: &Value) -> Type {
             Some(Value::Int(_)) => Type::INT8_ARRAY,
             Some(Value::Time(_)) => Type::TIMESTAMPTZ_ARRAY,
             Some(Value::Bytes(_) | Value::Hash(_)) => Type::BYTEA_ARRAY,
+            // As text, the server would read them without their positions.
+            Some(Value::Tokens(_)) => Type::TS_VECTOR_ARRAY,
             Some(_) => Type::TEXT_ARRAY,
             None => Type::UNKNOWN,
         },

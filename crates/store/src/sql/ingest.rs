@@ -323,6 +323,7 @@ impl IngestRows {
             email.mailbox,
             email.received_at,
             email.content_key,
+            email.raw_sha256,
             Value::Tokens(email.tokens)
         ]);
         let (from_name, from_address) = email.from.map(|from| (from.name, from.address)).unzip();
@@ -522,13 +523,15 @@ fn attachments_insert(rows: Vec<Vec<Value>>) -> Insert {
     }
 }
 
-fn search_insert(dialect: Dialect, rows: Vec<Vec<Value>>) -> Insert {
+/// Inserts entries of the text index that are missing.
+pub(super) fn search_insert(dialect: Dialect, rows: Vec<Vec<Value>>) -> Insert {
     let columns = &[
         ("tenant_id", ColumnType::Uuid),
         ("email_id", ColumnType::Uuid),
         ("mailbox_id", ColumnType::Uuid),
         ("received_at", ColumnType::Time),
         ("content_key", ColumnType::Hash),
+        ("raw_sha256", ColumnType::Hash),
         ("tokens", ColumnType::Tokens),
     ];
     match dialect {
@@ -547,9 +550,10 @@ fn search_insert(dialect: Dialect, rows: Vec<Vec<Value>>) -> Insert {
             columns,
             rows,
             select: "e.search_rowid, u.tokens".into(),
-            // Units of one commit may bring the same email.
+            // Units of one commit may bring the same email, and tokens of bytes that it does not have any more.
             // In this order, whatever the planner thinks of the tables.
             join_where: "cross join emails e on e.tenant_id = u.tenant_id and e.id = u.email_id
+                         and e.raw_sha256 = u.raw_sha256
                          where not exists (select 1 from email_search_docsize d where d.id = e.search_rowid)
                          group by e.search_rowid order by e.search_rowid",
             on_conflict: "".into(),
@@ -559,7 +563,7 @@ fn search_insert(dialect: Dialect, rows: Vec<Vec<Value>>) -> Insert {
 }
 
 /// Appends the tenant's lexeme, last so that it shifts no position.
-fn with_tenant_lexeme(mut row: Vec<Value>) -> Vec<Value> {
+pub(super) fn with_tenant_lexeme(mut row: Vec<Value>) -> Vec<Value> {
     if let [Value::Uuid(tenant), .., Value::Tokens(tokens)] = row.as_mut_slice() {
         tokens.push_str(&format!(" {}", super::search::tenant_lexeme(*tenant)));
     }

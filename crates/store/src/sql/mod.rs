@@ -21,6 +21,7 @@ pub mod mailboxes;
 pub mod object_holds;
 pub mod purge;
 pub mod pushes;
+pub mod reindex;
 pub mod schedules;
 pub mod search;
 pub mod secrets;

@@ -164,7 +164,7 @@ fn fts5(query: &SearchQuery) -> String {
     format!("({}) NOT ({})", all_of.join(" AND "), none_of.join(" OR "))
 }
 
-fn fts5_phrase(phrase: &Phrase) -> String {
+pub(super) fn fts5_phrase(phrase: &Phrase) -> String {
     let words = phrase.tokens.join(" ").replace('"', "\"\"");
     format!("\"{words}\"{}", if phrase.is_prefix { "*" } else { "" })
 }
@@ -176,7 +176,7 @@ fn tsquery(query: &SearchQuery) -> String {
     clauses.join(" & ")
 }
 
-fn tsquery_phrase(phrase: &Phrase) -> String {
+pub(super) fn tsquery_phrase(phrase: &Phrase) -> String {
     if phrase.tokens.iter().all(String::is_empty) {
         return format!("'{PHRASE_GAP}'"); // an empty lexeme is a syntax error; a gap is in no index, so nothing matches
     }

@@ -12,6 +12,7 @@ mod listening;
 mod migrate;
 mod objects;
 mod partitions;
+mod reindex;
 mod removed_provider;
 mod samples;
 mod search;
