@@ -91,7 +91,7 @@ impl Engine {
     }
 
     /// Reads a blob into memory, or into the spool if it is too large.
-    async fn read_data(&self, store: &TenantStore, place: BlobLocation) -> anyhow::Result<SpoolableBytes> {
+    pub(crate) async fn read_data(&self, store: &TenantStore, place: BlobLocation) -> anyhow::Result<SpoolableBytes> {
         if place.size_bytes <= self.spool.message_bytes as u64 {
             return Ok(self.read_blob(store, place).await?.into());
         }

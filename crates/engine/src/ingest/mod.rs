@@ -20,6 +20,7 @@ use store::{CommitOutcome, StoreError, TenantStore, TenantUnit};
 
 use crate::Engine;
 use packs::{PackedBatch, WrittenPack};
+pub(crate) use parsed_message::parse_and_tokenise;
 
 /// Attempts per batch: it is prepared again when a blob that it relied on was collected meanwhile, each time from fresh
 /// reads and with a new pack, so more than two attempts take a collector that runs all the time.

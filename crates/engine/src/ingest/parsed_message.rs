@@ -2,7 +2,7 @@
 
 use content::mime;
 use content::spool::{Spool, SpoolableBytes};
-use content::tokens::{EmailText, email_tokens};
+use content::tokens::{EmailText, EmailTokens, email_tokens};
 use domain::{AttachmentId, AttachmentStatus, EmailId, MessageLimits, Sha256};
 use jiff::{SignedDuration, Timestamp};
 use store::sql::ingest::{NewAttachment, NewEmail};
@@ -33,11 +33,7 @@ impl ParsedMessage {
             MessageSource::Provider(fetched) => (fetched.revision, fetched.thread, fetched.is_backfill),
             MessageSource::File { .. } | MessageSource::Stored { .. } => (None, None, true),
         };
-        let mut parsed = match &message.raw {
-            SpoolableBytes::InMemory(raw) => mime::parse(raw, limits),
-            SpoolableBytes::Spooled(raw) => mime::parse_spooled(raw, spool, limits)?,
-        };
-        let tokens = email_tokens(&EmailText::of(&parsed));
+        let (mut parsed, tokens) = parse_and_tokenise(&message.raw, limits, spool)?;
         if tokens.is_cut {
             parsed.defects.push("search_truncated".to_owned());
         }
@@ -87,6 +83,20 @@ impl ParsedMessage {
     pub fn blob_bytes(&self) -> usize {
         self.blobs.iter().map(|(_, blob)| blob.in_memory().len()).sum()
     }
+}
+
+/// Parses a message and makes its tokens for the text index. An error is one of the spool.
+pub(crate) fn parse_and_tokenise(
+    raw: &SpoolableBytes,
+    limits: &MessageLimits,
+    spool: &Spool,
+) -> std::io::Result<(mime::ParsedEmail, EmailTokens)> {
+    let parsed = match raw {
+        SpoolableBytes::InMemory(raw) => mime::parse(raw, limits),
+        SpoolableBytes::Spooled(raw) => mime::parse_spooled(raw, spool, limits)?,
+    };
+    let tokens = email_tokens(&EmailText::of(&parsed));
+    Ok((parsed, tokens))
 }
 
 /// Returns the receive time: from the source, else the topmost Received, else Date; never the time of the file or

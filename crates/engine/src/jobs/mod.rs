@@ -11,6 +11,7 @@ mod fetch_forgotten;
 mod prune_jobs;
 mod prune_records;
 mod prune_webhooks;
+mod reindex;
 mod renew_watches;
 mod retry_blobs;
 mod revoke_grant;
@@ -38,6 +39,7 @@ pub use fetch_forgotten::FetchForgotten;
 pub use prune_jobs::PruneJobs;
 pub use prune_records::PruneRecords;
 pub use prune_webhooks::PruneWebhooks;
+pub use reindex::Reindex;
 pub use renew_watches::RenewWatches;
 pub use retry_blobs::RetryBlobs;
 pub use revoke_grant::RevokeGrant;
@@ -45,6 +47,7 @@ pub use stop_watch::StopWatch;
 pub use upkeep::Upkeep;
 pub use watch_mailbox::WatchMailbox;
 
+use crate::Engine;
 use crate::sync::Syncer;
 
 /// How long records are kept.
@@ -81,11 +84,17 @@ pub fn kinds(syncer: &Syncer, keep: RetentionPeriods) -> JobKinds {
         .with(prune_jobs::kind(keep.jobs))
         .with(prune_records::kind(keep.events))
         .with(prune_webhooks::kind(keep.deliveries))
+        .with(reindex::kind(engine.clone()))
         .with(renew_watches::kind(engine.clone()))
         .with(retry_blobs::kind(engine.clone()))
         .with(revoke_grant::kind(syncer.clone()))
         .with(stop_watch::kind(syncer.clone()))
         .with(watch_mailbox::kind(syncer.clone()))
+}
+
+/// Returns the kinds of a process that does nothing but reindex.
+pub fn reindex_kinds(engine: &Engine) -> JobKinds {
+    JobKinds::default().with(reindex::kind(engine.clone()))
 }
 
 /// Returns the recurring jobs. They run at odd minutes, so that not all installations wake up together.

@@ -14,6 +14,7 @@ mod mailbox_listeners;
 mod outlook;
 mod push;
 mod refused_messages;
+mod reindex;
 mod schedule;
 mod search_agrees;
 mod secrets;
