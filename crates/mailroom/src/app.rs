@@ -23,7 +23,7 @@ use engine::webhooks::{AddressPolicy, SystemResolver, WebhookDeliverer, WebhookS
 use engine::{Cpu, Engine, Vault};
 use futures_util::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
-use jobs::{LeaseGate, OpenLeaseGate, SystemRandom, Worker, WorkerSettings};
+use jobs::{JobKinds, LeaseGate, OpenLeaseGate, SystemRandom, Worker, WorkerSettings};
 use store::blobs::{Blobs, RemoteSettings};
 use store::change_record::ChangeRecord;
 use store::sql::jobs::JobRetention;
@@ -266,6 +266,12 @@ pub fn start_worker(config: &Config, syncer: &Syncer, name: &str) -> Worker {
         deliveries: config.webhooks.keep_deliveries,
         blobs: bounded(config.blobs.grace),
     };
+    let kinds = engine::jobs::kinds(syncer, keep);
+    start_worker_of(config, &syncer.engine.store, kinds, name)
+}
+
+/// Starts a worker for jobs of these kinds.
+pub fn start_worker_of(config: &Config, store: &Store, kinds: JobKinds, name: &str) -> Worker {
     let settings = WorkerSettings {
         name: name.to_owned(),
         lease: config.jobs.lease,
@@ -275,8 +281,7 @@ pub fn start_worker(config: &Config, syncer: &Syncer, name: &str) -> Worker {
         cpu_slots: std::thread::available_parallelism().map_or(1, usize::from),
         grace: SHUTDOWN_GRACE,
     };
-    let kinds = engine::jobs::kinds(syncer, keep);
-    Worker::start(syncer.engine.store.clone(), kinds, settings, Arc::new(SystemRandom))
+    Worker::start(store.clone(), kinds, settings, Arc::new(SystemRandom))
 }
 
 /// Converts a duration; one that is too long becomes the longest.

@@ -117,6 +117,11 @@ pub enum Command {
         after_help = "Example:\n  mailroom retry-blobs --tenant acme\n\nEmails without their original must be imported again; that adds what is missing."
     )]
     RetryBlobs(RetryBlobsArgs),
+    /// Make the search tokens of stored emails once more, from their originals
+    #[command(
+        after_help = "Example:\n  mailroom reindex --tenant acme --since 90d\n\nReplaces tokens of earlier versions and adds missing ones; --all replaces all. Can be interrupted at any time, and can run while the service is running: the job continues under `mailroom serve`, or when the command is run again. Exits 1 if an original is missing or damaged."
+    )]
+    Reindex(ReindexArgs),
     /// Run the service: web server, worker and scheduler
     #[command(
         after_help = "Example:\n  mailroom serve --roles worker,scheduler\n\nSIGTERM or Ctrl-C stops it within 30 seconds, after running jobs are finished or returned to the queue; a second one stops it at once. SIGHUP reloads log.level."
@@ -354,6 +359,22 @@ pub struct RetryBlobsArgs {
     /// Only this tenant (name or id)
     #[arg(long, value_name = "TENANT")]
     pub tenant: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct ReindexArgs {
+    /// Only this tenant (name or id)
+    #[arg(long, value_name = "TENANT")]
+    pub tenant: Option<String>,
+    /// Only emails received since then: a date such as 2024-01-31, or a duration such as 90d
+    #[arg(long, value_name = "DATE|DAYS")]
+    pub since: Option<String>,
+    /// Also emails whose tokens are up to date
+    #[arg(long)]
+    pub all: bool,
+    /// Only add the jobs, which `mailroom serve` runs
+    #[arg(long)]
+    pub background: bool,
 }
 
 #[derive(Debug, Args)]

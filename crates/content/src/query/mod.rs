@@ -8,6 +8,8 @@ mod scan;
 use domain::search::{Phrase, SearchQuery};
 use jiff::Timestamp;
 
+pub use date::parse as parse_date;
+
 use crate::tokens::{HAS_ATTACHMENT, SearchField, is_unspaced, words};
 use scan::QueryTerm;
 

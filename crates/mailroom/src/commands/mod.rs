@@ -18,6 +18,7 @@ mod mailbox;
 mod migrate;
 mod purge;
 mod recurring;
+mod reindex;
 mod retry_blobs;
 mod search;
 mod secrets;
@@ -56,6 +57,7 @@ pub async fn run(cli: Cli, config: Config) -> Result<ExitCode, Failure> {
         Command::Restore { from } => backup::restore_from(&config, &from, out).await,
         Command::Gc(args) => gc::run(&config, &args, out).await,
         Command::RetryBlobs(args) => retry_blobs::run(&config, &args, out).await,
+        Command::Reindex(args) => reindex::run(&config, &args, out).await,
         Command::Serve(args) => serve::run(&config, &args, out).await,
         Command::Jobs(command) => jobs::run(&config, command, out).await,
         Command::Recurring(command) => recurring::run(&config, command, out).await,

@@ -37,6 +37,7 @@ fn every_command_has_help_with_an_example() {
         "restore",
         "gc",
         "retry-blobs",
+        "reindex",
         "serve",
         "jobs",
         "recurring",

@@ -39,6 +39,7 @@ mod objects;
 mod processes;
 mod push_crashes;
 mod push_end_to_end;
+mod reindex;
 mod restart;
 mod restore_elsewhere;
 mod search;
