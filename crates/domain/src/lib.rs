@@ -2,6 +2,7 @@
 //! no SQL.
 
 pub mod address;
+pub mod backfill;
 pub mod clock;
 pub mod connector;
 pub mod consent;
@@ -14,16 +15,22 @@ pub mod ids;
 pub mod lane;
 pub mod log_redaction;
 pub mod mailbox;
+pub mod mailbox_settings;
 pub mod message_limits;
 pub mod metrics;
 pub mod provider;
 pub mod search;
 pub mod secret;
+pub mod setting_values;
+pub mod settings_in_force;
 pub mod states;
 pub mod suggestion;
 pub mod tenant;
+pub mod tenant_settings;
+pub mod units;
 
 pub use address::{Address, Recipient, RecipientKind};
+pub use backfill::Backfill;
 pub use clock::{Clock, SystemClock, TestClock};
 pub use connector::{Connector, ConnectorError, FolderRole};
 pub use consent::{AuthorizationRequest, ConsentFlow, ConsentGrant};
@@ -39,8 +46,12 @@ pub use ids::{
 pub use lane::Lane;
 pub use log_redaction::redact_for_log;
 pub use mailbox::{MailboxEvent, MailboxState};
+pub use mailbox_settings::MailboxSettings;
 pub use message_limits::MessageLimits;
 pub use provider::Provider;
 pub use secret::{Secret, SecretKind};
+pub use setting_values::InvalidSetting;
+pub use settings_in_force::SettingsInForce;
 pub use states::{AttachmentStatus, DeliveryState, JobState, LedgerState, PackState, ProcessingStatus, WebhookState};
 pub use tenant::PlanTier;
+pub use tenant_settings::TenantSettings;

@@ -6,14 +6,12 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use domain::{Provider, Secret, Sha256, TenantId};
+use domain::{Backfill, MailboxSettings, Provider, Secret, Sha256, TenantId};
 use jiff::{SignedDuration, Timestamp};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
 use crate::Engine;
-use crate::mailboxes::Backfill;
 
 /// The lifetime of a ticket and of a state: long enough to find one's password, too short for a link that lies around.
 pub const CONSENT_LIFETIME: SignedDuration = SignedDuration::from_mins(10);
@@ -38,8 +36,8 @@ pub struct ConsentRequest {
     pub actor: String,
     /// The only address that is accepted, if any.
     pub address: Option<String>,
-    /// Settings of the mailbox: `folders`, `exclude`, `interval_seconds`.
-    pub settings: Map<String, Value>,
+    /// Settings of the mailbox, without a connection.
+    pub settings: MailboxSettings,
     pub backfill: Backfill,
 }
 

@@ -1,12 +1,12 @@
 //! Connects, changes, pauses, resumes and disconnects mailboxes.
 
-use std::time::Duration;
-
 use anyhow::Context;
-use domain::{Lane, MailboxEvent, MailboxId, MailboxState, Provider, Secret, SecretId, TenantId, redact_for_log};
+use domain::{
+    Backfill, Lane, MailboxEvent, MailboxId, MailboxSettings, MailboxState, Provider, Secret, SecretId, TenantId,
+    redact_for_log,
+};
 use jiff::Timestamp;
 use jobs::new_job;
-use serde::{Deserialize, Serialize};
 use store::sql::jobs::NewJob;
 use store::sql::mailboxes::{Mailbox, NewMailbox};
 use store::sql::secrets::SealedSecret;
@@ -17,34 +17,13 @@ use crate::jobs::{FetchFailed, FetchForgotten, StopWatch};
 use crate::push::request_watch;
 use crate::sync::{FetchEmails, SyncMailbox, unique_per_mailbox};
 
-/// How much existing mail is synced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Backfill {
-    All,
-    None,
-    Last(Duration),
-}
-
-impl Backfill {
-    /// Returns the time before which mail is left out.
-    pub fn since(self, now: Timestamp) -> Option<Timestamp> {
-        match self {
-            Self::All => None,
-            Self::None => Some(now),
-            // Further back than time is represented: all of it.
-            Self::Last(duration) => now.checked_sub(duration).ok(),
-        }
-    }
-}
-
 /// A mailbox to be connected.
 #[derive(Debug)]
 pub struct ConnectRequest {
     pub provider: Provider,
     /// In canonical case.
     pub address: String,
-    /// Settings of its connector and folders; see [`crate::sync::FolderScope`].
-    pub settings: serde_json::Value,
+    pub settings: MailboxSettings,
     pub secret: Option<Secret<String>>,
     pub backfill: Backfill,
 }
@@ -95,7 +74,7 @@ impl NextMailbox {
     }
 
     /// Returns the row after its settings are changed, and its secret if `has_secret`.
-    pub fn changed(mut self, settings: serde_json::Value, has_secret: bool, is_orphaned: bool) -> Mailbox {
+    pub fn changed(mut self, settings: MailboxSettings, has_secret: bool, is_orphaned: bool) -> Mailbox {
         self.row = Mailbox { settings, version: self.row.version + 1, updated_at: self.now, ..self.row };
         if !has_secret {
             return self.row;
@@ -231,7 +210,7 @@ impl Engine {
     pub async fn change_mailbox(
         &self,
         mailbox: &Mailbox,
-        settings: serde_json::Value,
+        settings: MailboxSettings,
         secret: Option<Secret<String>>,
     ) -> anyhow::Result<()> {
         let is_left_behind = self.is_orphaned(mailbox).await?;

@@ -85,6 +85,8 @@ into_value! {
     Timestamp => |v| Self::Time(v);
     Sha256 => |v| Self::Hash(v);
     serde_json::Value => |v| Self::Json(v.to_string());
+    domain::MailboxSettings => |v| serde_json::Value::from(v).into();
+    domain::TenantSettings => |v| serde_json::Value::from(v).into();
     domain::TenantId => |v| Self::Uuid(v.0);
     domain::MailboxId => |v| Self::Uuid(v.0);
     domain::FolderId => |v| Self::Uuid(v.0);

@@ -10,18 +10,19 @@ use axum::body::Body;
 use axum::http::{HeaderValue, Request, Response};
 use content::spool::Spool;
 use domain::{
-    Connector, Flags, JobState, MailboxId, MailboxState, MessageLimits, PlanTier, Provider, Secret, TenantId,
+    Backfill, Connector, Flags, JobState, MailboxId, MailboxSettings, MailboxState, MessageLimits, PlanTier, Provider,
+    Secret, TenantId,
 };
 use engine::calls::Calls;
 use engine::ingest::{IncomingMessage, IngestReport, MessageSource};
 use engine::jobs::RetentionPeriods;
-use engine::mailboxes::{Backfill, ConnectRequest};
+use engine::mailboxes::ConnectRequest;
 use engine::secrets::KeySource;
 use engine::sync::{SyncMailbox, SyncSettings, Syncer, unique_per_mailbox};
 use engine::{Cpu, Engine, Vault};
 use jiff::SignedDuration;
 use jobs::{Job, JobKinds, SystemRandom, Worker, new_job};
-use serde_json::{Value, json};
+use serde_json::Value;
 use store::blobs::Blobs;
 use store::sql::jobs::{JobFilter, JobRetention};
 use store::sql::mailboxes::{Mailbox, NewMailbox};
@@ -272,7 +273,7 @@ impl TestApp {
             id,
             provider,
             address: address.to_owned(),
-            settings: json!({}),
+            settings: MailboxSettings::default(),
             secret_ref: None,
             since: None,
         });
@@ -292,7 +293,7 @@ impl TestApp {
         let connect = ConnectRequest {
             provider,
             address: address.to_owned(),
-            settings: json!({}),
+            settings: MailboxSettings::default(),
             secret: secret.map(|secret| Secret::new(secret.to_owned())),
             backfill,
         };

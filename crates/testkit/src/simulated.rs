@@ -11,9 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use connectors::http::{HttpClient, HttpTimeouts};
-use domain::{Connector, MailboxState, Secret};
-use engine::mailboxes::{Backfill, ConnectRequest};
-use serde_json::json;
+use domain::{Backfill, Connector, MailboxSettings, MailboxState, Secret};
+use engine::mailboxes::ConnectRequest;
 use sim::faults::FaultKind;
 use sim::{ProviderCore, RequestLogEntry};
 use store::TenantStore;
@@ -118,7 +117,7 @@ impl<W: SimulatedProvider> SimulatedApp<W> {
         let connect = ConnectRequest {
             provider: self.connector.provider(),
             address: address.to_owned(),
-            settings: json!({}),
+            settings: MailboxSettings::default(),
             secret: self.world.consent(address).map(Secret::new),
             backfill,
         };

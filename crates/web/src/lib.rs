@@ -16,7 +16,7 @@ use std::time::Duration;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::get;
 use axum::{Router, middleware};
-use domain::{ConsentFlow, Provider};
+use domain::{Backfill, ConsentFlow, Provider};
 use engine::Engine;
 use engine::calls::CallSettings;
 use engine::oidc::Oidc;
@@ -42,6 +42,8 @@ pub struct App {
     pub in_flight_keys: InFlightKeys,
     /// Call and byte budgets per provider, to report what is left of them.
     pub budgets: Arc<CallSettings>,
+    /// How much existing mail is fetched unless a request or the tenant's settings say otherwise.
+    pub backfill: Backfill,
     /// The longest interval of polls, beyond which the sync of a mailbox lags.
     pub max_poll_interval: Duration,
     /// Addresses that webhooks may be sent to.

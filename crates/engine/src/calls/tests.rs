@@ -1,6 +1,6 @@
 //! Calls wait for their budgets, and are not made while a provider asks to wait.
 
-use domain::{Clock, MailboxId, MailboxState, SecretId, SystemClock};
+use domain::{Clock, MailboxId, MailboxSettings, MailboxState, SecretId, SystemClock, TenantSettings};
 
 use super::*;
 
@@ -18,7 +18,8 @@ fn mailbox() -> Mailbox {
         state: MailboxState::Active,
         state_reason: None,
         state_since: now,
-        settings: serde_json::json!({}),
+        settings: MailboxSettings::default(),
+        tenant_settings: TenantSettings::default(),
         secret_ref: None,
         is_active: true,
         created_at: now,
@@ -29,7 +30,7 @@ fn mailbox() -> Mailbox {
 
 /// Returns the byte budget of a mailbox with these settings, beside the setting for all IMAP mailboxes.
 fn byte_budget(provider: Provider, settings: serde_json::Value, imap_bytes_per_day: Option<u64>) -> Option<Budget> {
-    let mailbox = Mailbox { provider, settings, ..mailbox() };
+    let mailbox = Mailbox { provider, settings: settings.into(), ..mailbox() };
     let settings = CallSettings { imap_bytes_per_day, ..CallSettings::default() };
     settings.budgets_of_mailbox(&mailbox).mailbox.bytes
 }
@@ -59,12 +60,23 @@ fn byte_quota_is_own_configured_or_known() {
     assert_eq!(byte_budget(Provider::Outlook, own_quota(7_000), None), per_day(7e3));
 }
 
+#[test]
+fn byte_quota_is_inherited_from_the_tenant() {
+    let tenant_settings = TenantSettings { bytes_per_day: Some(5_000), ..TenantSettings::default() };
+    let settings = CallSettings { imap_bytes_per_day: Some(9_000), ..CallSettings::default() };
+    let inherits = Mailbox { provider: Provider::Imap, tenant_settings, ..mailbox() };
+    let own = Mailbox { settings: own_quota(7_000).into(), ..inherits.clone() };
+
+    assert_eq!(settings.budgets_of_mailbox(&inherits).mailbox.bytes, per_day(5e3));
+    assert_eq!(settings.budgets_of_mailbox(&own).mailbox.bytes, per_day(7e3));
+}
+
 #[tokio::test(start_paused = true)]
 async fn mailbox_over_its_byte_quota_waits_alone() {
     let calls = Calls::default();
     let (ours, other) = (
-        Mailbox { settings: serde_json::json!({"bytes_per_day": 86_400}), ..mailbox() },
-        Mailbox { settings: serde_json::json!({}), ..mailbox() },
+        Mailbox { settings: serde_json::json!({"bytes_per_day": 86_400}).into(), ..mailbox() },
+        Mailbox { settings: serde_json::json!({}).into(), ..mailbox() },
     );
     let call = async |mailbox| calls.make_fetch(mailbox, Lane::Normal, Box::pin(async { Ok(()) })).await;
     for mailbox in [&ours, &other] {

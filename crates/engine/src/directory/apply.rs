@@ -2,7 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use domain::{DirectoryPerson, ExclusionReason, Lane, MailboxEvent, MailboxId, SecretId, UserId};
+use domain::{
+    Backfill, DirectoryPerson, ExclusionReason, Lane, MailboxEvent, MailboxId, MailboxSettings, SecretId, UserId,
+};
 use jiff::{SignedDuration, Timestamp};
 use jobs::new_job;
 use store::failpoint::Effect;
@@ -15,7 +17,6 @@ use super::plan::{BATCH_USERS, PlannedUser, Planner, UserAction, is_app_only, op
 use super::{DiscoveryError, DiscoveryReport};
 use crate::Engine;
 use crate::jobs::FetchForgotten;
-use crate::mailboxes::Backfill;
 use crate::sync::{SyncMailbox, unique_per_mailbox};
 
 /// How often a mailbox is connected again whose credentials are refused although the directory has its owner.
@@ -144,7 +145,7 @@ impl PlanApplier<'_> {
                     let id = replaces.unwrap_or_else(|| MailboxId::new(self.engine.store.clock()));
                     changes.settle(user, None, Some(id));
                     let settings = self.planner.settings(person, &address);
-                    let new = self.new_mailbox(id, address, settings);
+                    let new = self.new_mailbox(id, address, settings)?;
                     changes.syncs.push(id);
                     match replaces {
                         Some(_) => {
@@ -203,7 +204,7 @@ impl PlanApplier<'_> {
     ) {
         let settings = self.planner.connection(person, mailbox, address);
         // Graph's user ids never change; what Google opens by an address may be another person's by now.
-        let (user, user_before) = (&settings["connection"]["user"], &mailbox.settings["connection"]["user"]);
+        let (user, user_before) = (&settings.connection["user"], &mailbox.settings.connection["user"]);
         let is_another = is_app_only(mailbox) && user != user_before;
         changes.change(unit, mailbox);
         unit.rename_mailbox(mailbox.id, address, settings);
@@ -243,8 +244,9 @@ impl PlanApplier<'_> {
         Ok(unit)
     }
 
-    fn new_mailbox(&self, id: MailboxId, address: String, settings: serde_json::Value) -> NewMailbox {
+    fn new_mailbox(&self, id: MailboxId, address: String, settings: MailboxSettings) -> anyhow::Result<NewMailbox> {
+        settings.check()?;
         let since = self.backfill.since(self.now);
-        NewMailbox { id, provider: self.by.provider, address, settings, secret_ref: None, since }
+        Ok(NewMailbox { id, provider: self.by.provider, address, settings, secret_ref: None, since })
     }
 }

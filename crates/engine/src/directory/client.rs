@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use domain::connector::{ApiAccess, ConnectorAccount, ConnectorFuture, Cursors, NoApiAccess};
 use domain::{
-    Connector, ConnectorError, DirectoryPeoplePage, DirectoryRules, GroupMembers, MailboxId, MailboxState, Provider,
-    Secret, TenantId,
+    Connector, ConnectorError, DirectoryPeoplePage, DirectoryRules, GroupMembers, MailboxId, MailboxSettings,
+    MailboxState, Provider, Secret, TenantId, TenantSettings,
 };
 use serde_json::json;
 use store::sql::directories::Directory;
@@ -169,7 +169,8 @@ fn budget_mailbox(id: MailboxId, tenant_id: TenantId, provider: Provider, direct
         state: MailboxState::Active,
         state_reason: None,
         state_since: directory.created_at,
-        settings: json!({}),
+        settings: MailboxSettings::default(),
+        tenant_settings: TenantSettings::default(),
         secret_ref: None,
         is_active: true,
         created_at: directory.created_at,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use domain::address::canonical;
-use domain::{DirectoryRules, PersonSelector, Provider, TenantId};
+use domain::{Backfill, DirectoryRules, PersonSelector, Provider, TenantId};
 use serde_json::json;
 use store::sql::directories::{Directory, DirectoryDefinition};
 use store::{Precondition, StoreError};
@@ -11,7 +11,6 @@ use store::{Precondition, StoreError};
 use super::DirectoryLocation;
 use crate::Engine;
 use crate::jobs::{DiscoverDirectory, DiscoveryMode};
-use crate::mailboxes::Backfill;
 
 /// The most entries of one list of a rule.
 const MAX_LIST_ENTRIES: usize = 1_000;
@@ -97,11 +96,7 @@ impl DirectoryConfig {
             provider: self.provider,
             settings: json!(self.location),
             rules: json!(self.rules),
-            backfill_seconds: match self.backfill {
-                Backfill::All => None,
-                Backfill::None => Some(0),
-                Backfill::Last(duration) => Some(duration.as_secs()),
-            },
+            backfill_seconds: self.backfill.seconds(),
             interval_seconds: self.interval.as_secs(),
             is_paused: self.is_paused,
         })

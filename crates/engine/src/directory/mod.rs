@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use domain::metrics as catalogue;
-use domain::{ConnectorError, DirectoryRules, EventType, Provider, TenantId};
+use domain::{Backfill, ConnectorError, DirectoryRules, EventType, Provider, TenantId};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::failpoint::Effect;
@@ -24,7 +24,6 @@ use store::{Precondition, StoreError};
 pub use config::{DEFAULT_DISCOVERY_INTERVAL, DirectoryConfig, InvalidField, is_conflict};
 pub use report::{DiscoveryReport, ReportItem};
 
-use crate::mailboxes::Backfill;
 use crate::sync::Syncer;
 use client::DirectoryClient;
 use plan::Planner;
@@ -168,7 +167,7 @@ impl Syncer {
             store: &store,
             planner: &planner,
             by,
-            backfill: backfill(&begun.directory),
+            backfill: Backfill::from_seconds(begun.directory.backfill_seconds),
             now: begun.now,
         };
         apply.run(&mut report, progress).await?;
@@ -226,12 +225,4 @@ fn is_reportable(outcome: &Result<DiscoveryOutcome, DiscoveryError>, before: &Di
 
 pub(crate) fn rules(directory: &Directory) -> anyhow::Result<DirectoryRules> {
     Ok(serde_json::from_value(directory.rules.clone())?)
-}
-
-fn backfill(directory: &Directory) -> Backfill {
-    match directory.backfill_seconds {
-        None => Backfill::All,
-        Some(0) => Backfill::None,
-        Some(seconds) => Backfill::Last(Duration::from_secs(seconds)),
-    }
 }

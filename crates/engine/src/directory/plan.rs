@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use domain::{
-    DirectoryPerson, DirectoryRules, ExclusionReason, GroupMembers, MailboxId, MailboxState, Provider, UserId,
+    DirectoryPerson, DirectoryRules, ExclusionReason, GroupMembers, MailboxId, MailboxSettings, MailboxState, Provider,
+    UserId,
 };
 use serde_json::{Value, json};
 use store::TenantStore;
@@ -227,29 +228,24 @@ impl Planner<'_> {
     }
 
     /// Returns the settings of a new mailbox of this address.
-    pub fn settings(&self, person: &DirectoryPerson, name: &str) -> Value {
+    pub fn settings(&self, person: &DirectoryPerson, name: &str) -> MailboxSettings {
         let mut connection = json!({"app_only": true, "user": self.user(person), "person": person.id});
         if let Some(directory) = &self.location.directory {
             connection["directory"] = json!(directory);
         }
-        json!({"connection": with_account(connection, person, name)})
+        MailboxSettings::of_connection(with_account(connection, person, name))
     }
 
     /// Returns the settings of an existing mailbox with an updated connection.
-    pub fn connection(&self, person: &DirectoryPerson, mailbox: &Mailbox, name: &str) -> Value {
-        let mut settings = mailbox.settings.clone();
-        let before = mailbox.settings["connection"].clone();
-        let mut connection = before.clone();
+    pub fn connection(&self, person: &DirectoryPerson, mailbox: &Mailbox, name: &str) -> MailboxSettings {
+        let mut connection = mailbox.settings.connection.clone();
         if is_app_only(mailbox) {
             connection["user"] = json!(self.user(person));
         }
         // Identifies the user even when nothing else is recorded of them any more.
         connection["person"] = json!(person.id);
         let connection = with_account(connection, person, name);
-        if connection != before {
-            settings["connection"] = connection;
-        }
-        settings
+        MailboxSettings { connection, ..mailbox.settings.clone() }
     }
 
     /// Returns the user id for the connection: Google knows users by their address, Graph by an id that never changes.
@@ -271,12 +267,12 @@ fn exclude(known: &UserWithMailbox, reason: ExclusionReason) -> UserAction {
 }
 
 pub fn is_app_only(mailbox: &Mailbox) -> bool {
-    mailbox.settings["connection"]["app_only"] == true
+    mailbox.settings.connection["app_only"] == true
 }
 
 /// Returns whether a mailbox opens, through our app, whoever has its address.
 pub fn opens_by_address(mailbox: &Mailbox) -> bool {
-    let user = mailbox.settings["connection"]["user"].as_str().unwrap_or(&mailbox.address);
+    let user = mailbox.settings.connection["user"].as_str().unwrap_or(&mailbox.address);
     is_app_only(mailbox) && user == mailbox.address
 }
 
@@ -296,7 +292,7 @@ fn with_account(mut connection: Value, person: &DirectoryPerson, name: &str) -> 
 
 /// Returns whether a mailbox may be theirs: one that a directory has assigned belongs to that user for good.
 fn belongs_to(mailbox: &Mailbox, person: &DirectoryPerson) -> bool {
-    mailbox.settings["connection"]["person"].as_str().is_none_or(|id| id == person.id)
+    mailbox.settings.connection["person"].as_str().is_none_or(|id| id == person.id)
 }
 
 fn free(address: &str) -> AddressLookup {

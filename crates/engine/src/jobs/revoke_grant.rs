@@ -13,7 +13,7 @@ use store::{StoreError, TenantUnit};
 
 use crate::Engine;
 use crate::retry_policies::REVOKE_RETRY;
-use crate::sync::{Syncer, connection};
+use crate::sync::Syncer;
 
 /// When the job is tried again while a consent of the same account is in progress.
 const LEASE_RETRY_DELAY: Duration = Duration::from_secs(5);
@@ -86,7 +86,7 @@ fn account(ctx: &JobContext, job: &RevokeGrant, mailbox: &Mailbox, secret: Secre
         tenant: ctx.tenant(),
         mailbox: job.mailbox,
         address: mailbox.address.clone(),
-        settings: connection(&mailbox.settings),
+        settings: mailbox.settings.connection_json(),
         secret: Some(secret),
         folders: Vec::new(),
         sweep_since: None,

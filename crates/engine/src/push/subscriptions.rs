@@ -179,7 +179,7 @@ fn claimed_elsewhere() -> ConnectorError {
 
 /// Returns the directory id of the mailbox's owner, or `None` if the mailbox was connected by its address.
 fn owner(session: &MailboxSession) -> Option<&str> {
-    session.mailbox.settings["connection"]["user"].as_str()
+    session.mailbox.settings.connection["user"].as_str()
 }
 
 /// Returns whether the subscription was requested when the address belonged to another person: it reports their mail.

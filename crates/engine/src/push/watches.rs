@@ -18,7 +18,7 @@ use crate::Engine;
 use crate::access::TrialAccess;
 use crate::jobs::WatchMailbox;
 use crate::retry_policies::WATCH_RETRY;
-use crate::sync::{Syncer, connection};
+use crate::sync::Syncer;
 
 /// How often a watch is renewed. Gmail's lasts for seven days, and Google asks to renew it daily.
 pub(super) const RENEW_INTERVAL: Duration = Duration::from_secs(86_400);
@@ -180,7 +180,7 @@ impl Syncer {
             tenant: mailbox.tenant_id,
             mailbox: mailbox.id,
             address: mailbox.address.clone(),
-            settings: connection(&mailbox.settings),
+            settings: mailbox.settings.connection_json(),
             secret,
             folders: Vec::new(),
             sweep_since: None,

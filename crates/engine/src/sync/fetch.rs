@@ -292,7 +292,7 @@ async fn reschedule_or_drop(store: &TenantStore, mailbox: MailboxId) -> Result<C
 
 /// Returns the user that our app impersonates by address, if it does: the address may be another person's tomorrow.
 fn user_of(mailbox: &Mailbox) -> Option<&str> {
-    let connection = &mailbox.settings["connection"];
+    let connection = &mailbox.settings.connection;
     let is_by_address = mailbox.provider == Provider::Gmail && connection["app_only"] == true;
     connection["user"].as_str().filter(|_| is_by_address)
 }

@@ -135,7 +135,7 @@ mod tests {
             id,
             provider: Provider::Gmail,
             address: "me@acme.test".into(),
-            settings: serde_json::json!({}),
+            settings: domain::MailboxSettings::default(),
             secret_ref: None,
             since: None,
         });

@@ -158,14 +158,14 @@ impl Syncer {
             tenant: mailbox.tenant_id,
             mailbox: mailbox.id,
             address: mailbox.address.clone(),
-            settings: connection(&mailbox.settings),
+            settings: mailbox.settings.connection_json(),
             secret,
             folders,
             sweep_since,
             access: Arc::new(NoApiAccess),
         };
         account.access = self.access(&mailbox, &account, &connector);
-        let scope = FolderScope::of(&mailbox.settings);
+        let scope = FolderScope::of(mailbox.settings_in_force());
         Ok(Some(MailboxSession { mailbox, account, connector, scope }))
     }
 
@@ -202,11 +202,6 @@ async fn end_without_work(store: &TenantStore) -> Result<jobs::Completion, jobs:
     } else {
         Err(jobs::JobError::Deferred(TENANT_OFF_RETRY_DELAY))
     }
-}
-
-/// Returns the part of a mailbox's settings that its connector reads.
-pub fn connection(settings: &serde_json::Value) -> String {
-    settings.get("connection").map_or_else(|| "{}".to_owned(), ToString::to_string)
 }
 
 /// Returns the job error that follows from an error of the provider.

@@ -1,12 +1,10 @@
 //! The folders that a mailbox is synced from.
 
-use domain::FolderRole;
 use domain::connector::ListedFolder;
-use serde::Deserialize;
+use domain::{FolderRole, SettingsInForce};
 
-/// The folder settings of a mailbox; each may be absent.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
+/// The folder settings of a mailbox.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FolderScope {
     /// Only these folders, by name. Empty: all but the excluded ones.
     pub folders: Vec<String>,
@@ -14,8 +12,9 @@ pub struct FolderScope {
 }
 
 impl FolderScope {
-    pub fn of(settings: &serde_json::Value) -> Self {
-        serde_json::from_value(settings.clone()).unwrap_or_default()
+    pub fn of(settings: SettingsInForce) -> Self {
+        let SettingsInForce { folders, exclude, .. } = settings;
+        Self { folders, exclude }
     }
 
     /// Returns whether a folder is in scope. Drafts, spam, trash and chats are only when they are named.
@@ -36,9 +35,15 @@ fn has_name(names: &[String], folder: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+
+    fn scope(folders: &[&str], exclude: &[&str]) -> FolderScope {
+        FolderScope { folders: owned(folders), exclude: owned(exclude) }
+    }
+
+    fn owned(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
 
     fn folder(name: &str, role: Option<FolderRole>) -> ListedFolder {
         ListedFolder { id: name.into(), name: name.into(), role, delimiter: None, uid_validity: None }
@@ -46,14 +51,14 @@ mod tests {
 
     #[test]
     fn drafts_spam_and_trash_are_synced_only_by_name() {
-        let all = FolderScope::of(&json!({}));
+        let all = FolderScope::default();
         assert!(all.includes(&folder("INBOX", Some(FolderRole::Inbox))) && all.includes(&folder("Taxes", None)));
         assert!(!all.includes(&folder("Bin", Some(FolderRole::Trash))));
 
-        let named = FolderScope::of(&json!({"folders": ["inbox", "Bin"]}));
+        let named = scope(&["inbox", "Bin"], &[]);
         assert!(named.includes(&folder("INBOX", Some(FolderRole::Inbox))));
         assert!(named.includes(&folder("Bin", Some(FolderRole::Trash))) && !named.includes(&folder("Taxes", None)));
 
-        assert!(!FolderScope::of(&json!({"exclude": ["taxes"]})).includes(&folder("Taxes", None)));
+        assert!(!scope(&[], &["taxes"]).includes(&folder("Taxes", None)));
     }
 }

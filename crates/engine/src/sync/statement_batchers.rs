@@ -81,7 +81,7 @@ mod tests {
                 id,
                 provider: Provider::Imap,
                 address: "me@acme.test".into(),
-                settings: serde_json::json!({}),
+                settings: domain::MailboxSettings::default(),
                 secret_ref: None,
                 since: None,
             });

@@ -273,7 +273,7 @@ impl TokenLease<'_> {
             tracing::error!(tenant.id = %mailbox.tenant_id, mailbox.id = %mailbox.id, error, "mailbox secret not opened");
             ConnectorError::RateLimited(DATABASE_RETRY_DELAY)
         })?;
-        let settings = crate::sync::connection(&mailbox.settings);
+        let settings = mailbox.settings.connection_json();
         Ok((ConnectorAccount { address: mailbox.address, secret, settings, ..account.clone() }, sealed))
     }
 

@@ -31,13 +31,35 @@ async fn mailbox_at(
 ) -> MailboxId {
     let id = MailboxId::new(&SystemClock);
     let mut unit = db.store.tenant(tenant).write();
-    unit.add_mailbox(NewMailbox { id, provider, address: address.into(), settings, secret_ref: None, since: None });
+    let (address, settings) = (address.to_owned(), settings.into());
+    unit.add_mailbox(NewMailbox { id, provider, address, settings, secret_ref: None, since: None });
     unit.commit().await.unwrap();
     id
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
 const HOURLY: PollIntervals = PollIntervals { usual: HOUR, relaxed: HOUR };
+
+#[tokio::test]
+async fn mailbox_inherits_the_interval_of_its_tenant() {
+    on_each_database(|db| async move {
+        let system = db.store.system();
+        let acme = system.create_tenant("acme", PlanTier::Standard).await.unwrap().unwrap().id;
+        let own = mailbox(&db, acme, "1@acme.test", json!({"interval_seconds": 60})).await;
+        let inherits = mailbox(&db, acme, "2@acme.test", json!({})).await;
+        db.run(r#"update tenants set settings = '{"interval_seconds": 600}'"#).await;
+
+        schedule::tick(&db.store, &HOURLY, &Always(0)).await.unwrap();
+
+        for (mailbox, expected) in [(own, 54.0), (inherits, 540.0)] {
+            let state = db.store.tenant(acme).find_sync_state(mailbox).await.unwrap().unwrap();
+            let next = state.next_sync_at.unwrap() - system.now().await.unwrap();
+            let seconds = next.total(jiff::Unit::Second).unwrap();
+            assert!((expected - 10.0..=expected).contains(&seconds), "{seconds}: nine tenths of its interval");
+        }
+    })
+    .await;
+}
 
 #[tokio::test]
 async fn due_mailbox_is_enqueued_once() {

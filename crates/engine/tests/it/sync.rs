@@ -9,10 +9,9 @@ mod stops;
 use std::time::Duration;
 
 use domain::connector::{FolderSnapshot, ListingPage, SeenMessage};
-use domain::{ConnectorError, FolderRole};
+use domain::{Backfill, ConnectorError, FolderRole, MailboxSettings};
 use engine::calls::Calls;
-use engine::mailboxes::{Backfill, ConnectRequest};
-use serde_json::json;
+use engine::mailboxes::ConnectRequest;
 use store::testing::on_each_database;
 use testkit::app::ADDRESS;
 use testkit::pages::{folder, page, placement, seen_message};
@@ -294,7 +293,7 @@ async fn skipped_message_is_fetched_after_a_reconnect() {
         let connect = ConnectRequest {
             provider: ScriptedApp::PROVIDER,
             address: "me@acme.test".into(),
-            settings: json!({}),
+            settings: MailboxSettings::default(),
             secret: None,
             backfill: Backfill::All,
         };
@@ -303,6 +302,22 @@ async fn skipped_message_is_fetched_after_a_reconnect() {
 
         assert_eq!(app.stored_emails().await, pairs(&[("mended", "INBOX[]")]));
         assert_eq!(app.ledger().await, pairs(&[("m", "processed")]));
+        app.finish().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mailbox_inherits_the_folders_of_its_tenant() {
+    on_each_database(|db| async move {
+        let app = ScriptedApp::new(db).await;
+        app.db.run("update tenants set settings = '{\"exclude\": [\"archive\"]}'").await;
+        app.connector.fetches("m1", "Subject: one\n\nhello");
+        app.connector.queue_history(page(vec![seen_message("m1", "INBOX", &[]), seen_message("m2", "Archive", &[])]));
+
+        app.sync().await;
+
+        assert_eq!(app.stored_emails().await, pairs(&[("one", "INBOX[]")]));
         app.finish().await;
     })
     .await;

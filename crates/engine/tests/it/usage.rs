@@ -1,9 +1,8 @@
 //! What a tenant uses of its providers, and when what waits will be here.
 
-use domain::{MailboxId, PlanTier, Provider, SystemClock};
+use domain::{MailboxId, MailboxSettings, PlanTier, Provider, SystemClock};
 use engine::calls::CallSettings;
 use engine::usage::{self, FORECAST_STILL_LISTING};
-use serde_json::json;
 use store::TenantStore;
 use store::sql::mailboxes::NewMailbox;
 use store::testing::on_each_database;
@@ -27,7 +26,7 @@ async fn inactive_mailboxes_have_no_backlog() {
                 id,
                 provider: Provider::Gmail,
                 address: format!("{name}@acme.test"),
-                settings: json!({}),
+                settings: MailboxSettings::default(),
                 secret_ref: None,
                 since: None,
             });

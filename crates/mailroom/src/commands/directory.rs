@@ -4,23 +4,23 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use connectors::microsoft::is_directory;
-use domain::{DirectoryRules, PersonSelector, Provider};
+use domain::units::{DURATION_UNITS, parse_duration};
+use domain::{Backfill, DirectoryRules, PersonSelector, Provider, TenantSettings};
 use engine::Engine;
 use engine::directory::{
     DEFAULT_DISCOVERY_INTERVAL, DirectoryConfig, DirectoryLocation, DiscoveryError, DiscoveryOutcome, DiscoveryReport,
     is_conflict,
 };
-use engine::mailboxes::Backfill;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use store::TenantStore;
 use store::sql::directories::{Directory, DirectoryDefinition};
 use terminal::{Failure, Output, count};
 
+use super::sync_options::read_backfill;
 use crate::app;
 use crate::cli::directory::{DirectoryCommand as Command, DirectoryProvider, RuleArgs, SetDirectoryArgs};
 use crate::config::Config;
-use crate::config::units::{DURATION_UNITS, parse_backfill, parse_duration};
 
 pub async fn run(config: &Config, command: Command, out: Output) -> Result<ExitCode, Failure> {
     let engine = app::open(config).await?;
@@ -59,7 +59,7 @@ async fn set(config: &Config, engine: &Engine, args: SetDirectoryArgs, out: Outp
     check_app_configured(config, provider)?;
     let store = app::tenant_store(engine, &args.tenant.tenant).await?;
     let before = store.find_directory(provider).await?;
-    let definition = definition(config, &args, before.as_ref())?;
+    let definition = definition(config, &store.tenant_settings().await?, &args, before.as_ref())?;
     let after =
         json!({"settings": &definition.settings, "rules": &definition.rules, "is_paused": definition.is_paused});
     let audited = app::audited(engine, store.id, "directory.put", provider.as_str(), after).await?;
@@ -97,19 +97,14 @@ fn check_app_configured(config: &Config, provider: Provider) -> Result<(), Failu
 /// Builds the configuration; options that are not given stay as before.
 fn definition(
     config: &Config,
+    tenant: &TenantSettings,
     args: &SetDirectoryArgs,
     before: Option<&Directory>,
 ) -> Result<DirectoryDefinition, Failure> {
     let backfill = match (&args.backfill, before) {
-        (None, None) => config.sync.backfill,
-        (None, Some(before)) => match before.backfill_seconds {
-            None => Backfill::All,
-            Some(0) => Backfill::None,
-            Some(seconds) => Backfill::Last(Duration::from_secs(seconds)),
-        },
-        (Some(text), _) => parse_backfill(text).ok_or_else(|| {
-            Failure::usage(format!("--backfill must be all, none or a duration such as 30d, not {text:?}"))
-        })?,
+        (None, None) => tenant.resolve_backfill(None, config.sync.backfill),
+        (None, Some(before)) => Backfill::from_seconds(before.backfill_seconds),
+        (Some(text), _) => read_backfill(text)?,
     };
     let interval = match &args.interval {
         None => before.map_or(DEFAULT_DISCOVERY_INTERVAL, |before| Duration::from_secs(before.interval_seconds)),

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use domain::units::{DURATION_UNITS, parse_duration};
 use engine::Progress;
 use engine::gc::CollectionReport;
 use jiff::SignedDuration;
@@ -13,7 +14,6 @@ use terminal::{Bar, Failure, Output, ProgressUnit, count, size};
 use crate::app;
 use crate::cli;
 use crate::config::Config;
-use crate::config::units::{DURATION_UNITS, parse_duration};
 
 pub async fn run(config: &Config, args: &cli::GcArgs, out: Output) -> Result<ExitCode, Failure> {
     let grace = grace(config, args.grace.as_deref())?;

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use domain::units::{DURATION_UNITS, parse_duration};
 use domain::{JobId, Lane, PlanTier};
 use serde_json::{Value, json};
 use store::sql::jobs::{CancelOutcome, JobFilter, JobRow, JobScope, LimitChange, NewJob, RetryOutcome, StartTime};
@@ -14,7 +15,6 @@ use crate::app;
 use crate::cli::PlanArg;
 use crate::cli::jobs::{EnqueueArgs, JobSelector, JobsCommand, LaneArg, LimitTarget, LimitValue, PauseTarget};
 use crate::config::Config;
-use crate::config::units::{DURATION_UNITS, parse_duration};
 
 /// Jobs per commit.
 const ENQUEUE_BATCH_JOBS: u64 = 1000;

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use domain::ApiKeyId;
+use domain::units::{DURATION_UNITS, parse_duration};
 use engine::Engine;
 use engine::api_keys::{self, NewKey};
 use jiff::Timestamp;
@@ -13,7 +14,6 @@ use terminal::{Failure, Output, note};
 use crate::app;
 use crate::cli;
 use crate::config::Config;
-use crate::config::units::{DURATION_UNITS, parse_duration};
 
 pub async fn run(config: &Config, command: cli::KeyCommand, out: Output) -> Result<ExitCode, Failure> {
     let engine = app::open(config).await?;

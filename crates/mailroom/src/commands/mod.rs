@@ -23,6 +23,7 @@ mod retry_blobs;
 mod search;
 mod secrets;
 mod serve;
+mod sync_options;
 mod tenant;
 mod usage;
 mod user;

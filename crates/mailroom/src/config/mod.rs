@@ -9,7 +9,6 @@ mod microsoft;
 mod provider_client;
 mod provider_rates;
 mod reader;
-pub mod units;
 mod urls;
 
 pub use error::ConfigError;
@@ -17,8 +16,8 @@ pub use google::GoogleConfig;
 pub use microsoft::MicrosoftConfig;
 pub use urls::{BlobsUrl, DatabaseUrl};
 
-use domain::{MessageLimits, Secret};
-use engine::mailboxes::Backfill;
+use domain::setting_values::MAX_BYTES_PER_DAY;
+use domain::{Backfill, MessageLimits, Secret};
 use engine::oidc::OidcSettings;
 use engine::webhooks::Network;
 use layers::SettingLayers;
@@ -35,9 +34,6 @@ use web::EdgeSettings;
 const DEFAULT_CONFIG_FILE: &str = "mailroom.toml";
 
 const DAY: Duration = Duration::from_secs(86_400);
-
-/// Larger than any mailbox; catches typing errors.
-pub const MAX_BYTES_PER_DAY: u64 = 1 << 40;
 
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -570,8 +566,9 @@ fn backfill(read: &mut SettingsReader) -> Result<Backfill, ConfigError> {
     let Some((text, origin)) = read.text("sync.backfill", EXPECTED)? else {
         return Err(invalid_setting("sync.backfill", "default", &format!("must be {EXPECTED}")));
     };
-    let backfill = units::parse_backfill(&text)
-        .ok_or_else(|| invalid_setting("sync.backfill", &origin, &format!("must be {EXPECTED}")))?;
+    let backfill = text
+        .parse::<Backfill>()
+        .map_err(|_| invalid_setting("sync.backfill", &origin, &format!("must be {EXPECTED}")))?;
     read.show("sync.backfill", text, &origin);
     Ok(backfill)
 }

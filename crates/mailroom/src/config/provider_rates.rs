@@ -1,5 +1,6 @@
 //! Rate limits of providers.
 
+use domain::setting_values::MAX_BYTES_PER_DAY;
 use engine::calls::budget::Budget;
 use engine::calls::{Allowance, CallBudgets};
 
@@ -96,6 +97,6 @@ fn rate_limits(
     Ok(RateLimits {
         calls_per_second: read.count(calls, min_calls..=MAX_CALLS_PER_SECOND)?,
         // The bytes of a mailbox at an IMAP server have an older key of their own.
-        bytes_per_day: if bytes == IMAP[3].1 { 0 } else { read.size(bytes, 0..=super::MAX_BYTES_PER_DAY)? },
+        bytes_per_day: if bytes == IMAP[3].1 { 0 } else { read.size(bytes, 0..=MAX_BYTES_PER_DAY)? },
     })
 }

@@ -1,8 +1,8 @@
 //! Reads typed values from raw settings, with an error sentence for each invalid one.
 
 use super::layers::{RawSetting, RawValue, SettingLayers, SettingOrigin};
-use super::units::{DURATION_UNITS, QuantityError, SIZE_UNITS, parse_duration, parse_size};
 use super::{ConfigError, ShownSetting};
+use domain::units::{DURATION_UNITS, QuantityError, SIZE_UNITS, parse_duration, parse_size};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -89,7 +89,9 @@ fn tenant_is_created_shown_and_deactivated() {
         let made = mailroom.object(&["tenant", "create", "acme", "--plan", "vip"]);
         assert_eq!(
             names(&made),
-            ["id", "name", "plan_tier", "is_active", "version", "created_at", "updated_at"].into_iter().collect()
+            ["id", "name", "plan_tier", "is_active", "settings", "version", "created_at", "updated_at"]
+                .into_iter()
+                .collect()
         );
         assert_eq!(
             (&made["name"], &made["plan_tier"], &made["is_active"]),

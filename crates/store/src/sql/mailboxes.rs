@@ -1,10 +1,13 @@
 //! Mailboxes: their rows, states and settings.
 
-use domain::{EventType, MailboxEvent, MailboxId, MailboxState, Provider, TenantId};
+use domain::{
+    EventType, MailboxEvent, MailboxId, MailboxSettings, MailboxState, Provider, SettingsInForce, TenantId, TenantSettings,
+};
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::events::{EVENT_STEP, INTO_DRAFTS};
+use super::mailbox_settings::{CONNECTION_USER, mailbox_settings, tenant_settings};
 use crate::failpoint::Effect;
 use crate::{Dialect, Precondition, Row, StoreError, TenantStore, TenantUnit, params};
 
@@ -17,7 +20,10 @@ pub struct Mailbox {
     pub state: MailboxState,
     pub state_reason: Option<String>,
     pub state_since: Timestamp,
-    pub settings: serde_json::Value,
+    pub settings: MailboxSettings,
+    /// What it inherits.
+    #[serde(skip)]
+    pub tenant_settings: TenantSettings,
     pub secret_ref: Option<String>,
     pub is_active: bool,
     pub created_at: Timestamp,
@@ -25,12 +31,16 @@ pub struct Mailbox {
     pub version: u64,
 }
 
-pub(crate) const COLUMNS: &str =
-    "id, tenant_id, provider, address, state, is_active, created_at, state_reason, state_since, settings, secret_ref,
-     updated_at, version";
+/// How many columns [`columns`] lists.
+pub(crate) const COLUMN_COUNT: usize = 14;
 
-/// The account's name at the provider, of a mailbox `m`. There is an index for this very text.
-pub(crate) const ACCOUNT: &str = "coalesce(m.settings -> 'connection' ->> 'account', m.address)";
+/// Returns the columns that [`mailbox`] reads, of `mailboxes` under this name.
+pub(crate) fn columns(table: &str) -> String {
+    let own = "id, tenant_id, provider, address, state, is_active, created_at, state_reason, state_since, settings, \
+               secret_ref, updated_at, version";
+    let own: Vec<String> = own.split(", ").map(|column| format!("{table}.{column}")).collect();
+    format!("{}, (select tenants.settings from tenants where tenants.id = {table}.tenant_id)", own.join(", "))
+}
 
 /// Whether a mailbox `m` of an active tenant is synced; see [`Mailbox::is_sync_enabled`].
 pub(crate) const IS_SYNC_ENABLED: &str = "m.is_active and m.state in ('connecting', 'active', 'error')";
@@ -41,9 +51,14 @@ impl Mailbox {
         self.is_active && self.state.is_synced()
     }
 
+    /// Returns its settings with those that it inherits from its tenant.
+    pub fn settings_in_force(&self) -> SettingsInForce {
+        SettingsInForce::resolve(&self.settings, &self.tenant_settings)
+    }
+
     /// Returns the account's name at the provider. The mailbox may have another address, where that was taken.
     pub fn account(&self) -> &str {
-        self.settings["connection"]["account"].as_str().unwrap_or(&self.address)
+        self.settings.connection["account"].as_str().unwrap_or(&self.address)
     }
 }
 
@@ -86,11 +101,12 @@ impl TenantStore {
     pub async fn find_mailbox(&self, address_or_id: &str) -> Result<Option<Mailbox>, StoreError> {
         let row = match address_or_id.parse::<MailboxId>() {
             Ok(id) => {
-                let sql = format!("select {COLUMNS} from mailboxes where tenant_id = $1 and id = $2");
+                let sql = format!("select {} from mailboxes where tenant_id = $1 and id = $2", columns("mailboxes"));
                 self.query_one(sql, params![self.id, id]).await?
             }
             Err(_) => {
-                let sql = format!("select {COLUMNS} from mailboxes where tenant_id = $1 and address = $2");
+                let sql =
+                    format!("select {} from mailboxes where tenant_id = $1 and address = $2", columns("mailboxes"));
                 self.query_one(sql, params![self.id, address_or_id]).await?
             }
         };
@@ -98,14 +114,17 @@ impl TenantStore {
     }
 
     pub async fn list_mailboxes(&self) -> Result<Vec<Mailbox>, StoreError> {
-        let sql = format!("select {COLUMNS} from mailboxes where tenant_id = $1 order by address");
+        let sql = format!("select {} from mailboxes where tenant_id = $1 order by address", columns("mailboxes"));
         self.query(sql, params![self.id]).await?.iter().map(mailbox).collect()
     }
 
     /// Lists mailboxes in the order in which they were made, after a given one.
     pub async fn list_mailboxes_after(&self, after: Option<MailboxId>, limit: u64) -> Result<Vec<Mailbox>, StoreError> {
         let after = after.unwrap_or(MailboxId(uuid::Uuid::nil()));
-        let sql = format!("select {COLUMNS} from mailboxes where tenant_id = $1 and id > $2 order by id limit $3");
+        let sql = format!(
+            "select {} from mailboxes where tenant_id = $1 and id > $2 order by id limit $3",
+            columns("mailboxes")
+        );
         self.query(sql, params![self.id, after, limit]).await?.iter().map(mailbox).collect()
     }
 }
@@ -116,7 +135,7 @@ pub struct NewMailbox {
     pub id: MailboxId,
     pub provider: Provider,
     pub address: String,
-    pub settings: serde_json::Value,
+    pub settings: MailboxSettings,
     pub secret_ref: Option<String>,
     /// Messages that arrived before this are left out.
     pub since: Option<Timestamp>,
@@ -158,13 +177,13 @@ impl TenantUnit {
         self.unit.op_returning_exactly(
             1,
             Precondition::MailboxChanged,
-            "select 1 from mailboxes where tenant_id = $1 and id = $2 and settings -> 'connection' ->> 'user' = $3",
+            format!("select 1 from mailboxes where tenant_id = $1 and id = $2 and {CONNECTION_USER} = $3"),
             params![self.tenant, mailbox, user],
         );
     }
 
     /// Changes the settings and the secret of a mailbox.
-    pub fn change_mailbox(&mut self, mailbox: MailboxId, settings: serde_json::Value, secret_ref: Option<&str>) {
+    pub fn change_mailbox(&mut self, mailbox: MailboxId, settings: MailboxSettings, secret_ref: Option<&str>) {
         self.unit.op(
             "update mailboxes set settings = $3, secret_ref = $4, version = version + 1, updated_at = mailroom_now()
              where tenant_id = $1 and id = $2",
@@ -222,9 +241,10 @@ impl TenantUnit {
 }
 
 pub(crate) fn mailbox(row: &Row) -> Result<Mailbox, StoreError> {
+    let (id, tenant_id) = (row.get(0)?, row.get(1)?);
     Ok(Mailbox {
-        id: row.get(0)?,
-        tenant_id: row.get(1)?,
+        id,
+        tenant_id,
         provider: row.get(2)?,
         address: row.get(3)?,
         state: row.get(4)?,
@@ -232,7 +252,8 @@ pub(crate) fn mailbox(row: &Row) -> Result<Mailbox, StoreError> {
         created_at: row.get(6)?,
         state_reason: row.get(7)?,
         state_since: row.get(8)?,
-        settings: row.get(9)?,
+        settings: mailbox_settings(row, 9, id)?,
+        tenant_settings: tenant_settings(row, 13, tenant_id)?,
         secret_ref: row.get(10)?,
         updated_at: row.get(11)?,
         version: row.get(12)?,

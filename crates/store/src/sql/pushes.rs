@@ -7,7 +7,8 @@ use jiff::Timestamp;
 
 use super::events::{EVENT_STEP, INTO_DRAFTS};
 use super::jobs::NewJob;
-use super::mailboxes::{ACCOUNT, IS_SYNC_ENABLED};
+use super::mailbox_settings::ACCOUNT;
+use super::mailboxes::IS_SYNC_ENABLED;
 use super::sync::MailboxKey;
 use super::watches::MAILBOX_KEY_COLUMNS;
 use super::{any, given_rows};

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::any;
 use super::jobs::later;
-use super::mailboxes::ACCOUNT;
+use super::mailbox_settings::ACCOUNT;
 use super::pushes::MailboxPush;
 use super::sync::millis;
 use crate::failpoint::Effect;

@@ -1,9 +1,10 @@
 //! Tenants: their rows, activation and deletion.
 
-use domain::{PlanTier, TenantId};
+use domain::{PlanTier, TenantId, TenantSettings};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::mailbox_settings::tenant_settings;
 use crate::failpoint::Effect;
 use crate::sql::jobs::control::{catch_up_shares, revoke_running_jobs};
 use crate::sql::jobs::{JobScope, NewJob};
@@ -15,6 +16,7 @@ pub struct Tenant {
     pub name: String,
     pub plan_tier: PlanTier,
     pub is_active: bool,
+    pub settings: TenantSettings,
     pub version: u64,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
@@ -30,7 +32,7 @@ pub struct Tenant {
 }
 
 const COLUMNS: &str =
-    "id, name, plan_tier, is_active, version, created_at, updated_at, deleted_at, hold_reason, erasing_at";
+    "id, name, plan_tier, is_active, version, created_at, updated_at, deleted_at, hold_reason, erasing_at, settings";
 
 impl SystemStore {
     /// Creates a tenant. Returns `None` if the name is taken.
@@ -45,14 +47,14 @@ impl SystemStore {
 
     /// Adds a tenant. Fails with [`Precondition::TenantNameTaken`].
     pub async fn add_tenant(&self, tenant: &Tenant) -> Result<(), StoreError> {
-        let Tenant { id, name, plan_tier, created_at, .. } = tenant;
+        let Tenant { id, name, plan_tier, settings, created_at, .. } = tenant;
         let mut unit = Unit::default();
         unit.op_exactly(
             1,
             Precondition::TenantNameTaken,
-            "insert into tenants (id, name, plan_tier, created_at, updated_at) values ($1, $2, $3, $4, $4)
+            "insert into tenants (id, name, plan_tier, settings, created_at, updated_at) values ($1, $2, $3, $4, $5, $5)
              on conflict (name) do nothing",
-            params![*id, name, *plan_tier, *created_at],
+            params![*id, name, *plan_tier, settings.clone(), *created_at],
         );
         self.commit_at(Effect::MakeTenant, unit).await?;
         Ok(())
@@ -96,7 +98,7 @@ impl SystemStore {
             1,
             Precondition::TenantChanged,
             "update tenants set name = $3, plan_tier = $4, is_active = $5, deleted_at = $6, hold_reason = $7,
-                 version = version + 1, updated_at = $8
+                 settings = $8, version = version + 1, updated_at = $9
              where id = $1 and version = $2 and erasing_at is null",
             params![
                 before.id,
@@ -106,6 +108,7 @@ impl SystemStore {
                 after.is_active,
                 after.deleted_at,
                 after.hold_reason.clone(),
+                after.settings.clone(),
                 after.updated_at,
             ],
         );
@@ -169,6 +172,12 @@ impl TenantStore {
     pub async fn is_active(&self) -> Result<bool, StoreError> {
         Ok(self.query_one("select 1 from tenants where id = $1 and is_active", params![self.id]).await?.is_some())
     }
+
+    /// Returns the settings of the tenant.
+    pub async fn tenant_settings(&self) -> Result<TenantSettings, StoreError> {
+        let row = self.query_one("select settings from tenants where id = $1", params![self.id]).await?;
+        row.map_or_else(|| Ok(TenantSettings::default()), |row| tenant_settings(&row, 0, self.id))
+    }
 }
 
 impl Tenant {
@@ -178,6 +187,7 @@ impl Tenant {
             name: name.to_owned(),
             plan_tier,
             is_active: true,
+            settings: TenantSettings::default(),
             version: 1,
             created_at: now,
             updated_at: now,
@@ -194,11 +204,13 @@ impl Tenant {
 }
 
 fn tenant(row: &Row) -> Result<Tenant, StoreError> {
+    let id = row.get(0)?;
     Ok(Tenant {
-        id: row.get(0)?,
+        id,
         name: row.get(1)?,
         plan_tier: row.get(2)?,
         is_active: row.get(3)?,
+        settings: tenant_settings(row, 10, id)?,
         version: row.get(4)?,
         created_at: row.get(5)?,
         updated_at: row.get(6)?,

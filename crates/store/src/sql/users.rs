@@ -1,6 +1,6 @@
 //! People of directories, and their mailboxes. Always many at once: an organisation has thousands.
 
-use domain::{DirectoryPerson, EventType, ExclusionReason, MailboxId, Provider, UserId};
+use domain::{DirectoryPerson, EventType, ExclusionReason, MailboxId, MailboxSettings, Provider, UserId};
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -149,7 +149,7 @@ impl TenantStore {
             "select {USER_COLUMNS}, u.listed, {} from users u
              left join mailboxes m on m.tenant_id = u.tenant_id and m.id = u.mailbox_id
              where u.tenant_id = $1 and u.provider = $2 and u.id > $3 order by u.id limit $4",
-            mailbox_columns()
+            mailboxes::columns("m")
         );
         self.query(sql, params![self.id, provider, after, limit])
             .await?
@@ -191,16 +191,17 @@ impl TenantStore {
             "select {}, u.id, u.provider, case when u.is_there then u.address end from mailboxes m
              left join users u on u.tenant_id = m.tenant_id and u.mailbox_id = m.id
              where m.tenant_id = $1 and {}",
-            mailbox_columns(),
+            mailboxes::columns("m"),
             any(self.store.dialect(), "m.address", 2)
         );
         self.query(sql, params![self.id, addresses])
             .await?
             .iter()
             .map(|row: &Row| {
-                let user: Option<UserId> = row.get(13)?;
-                let user = user.map(|id| Ok::<_, StoreError>((id, row.get(14)?))).transpose()?;
-                Ok(MailboxHolder { mailbox: mailboxes::mailbox(row)?, user, user_address: row.get(15)? })
+                let at = mailboxes::COLUMN_COUNT;
+                let user: Option<UserId> = row.get(at)?;
+                let user = user.map(|id| Ok::<_, StoreError>((id, row.get(at + 1)?))).transpose()?;
+                Ok(MailboxHolder { mailbox: mailboxes::mailbox(row)?, user, user_address: row.get(at + 2)? })
             })
             .collect()
     }
@@ -408,7 +409,7 @@ impl TenantUnit {
     }
 
     /// Renames a mailbox. Refused with [`Precondition::MailboxExists`] when another one has the address.
-    pub fn rename_mailbox(&mut self, mailbox: MailboxId, address: &str, settings: serde_json::Value) {
+    pub fn rename_mailbox(&mut self, mailbox: MailboxId, address: &str, settings: MailboxSettings) {
         self.unit.op_exactly(
             1,
             Precondition::MailboxExists,
@@ -424,11 +425,6 @@ impl TenantUnit {
 
 fn state(is_active: bool) -> &'static str {
     if is_active { "active" } else { "inactive" }
-}
-
-/// Returns the columns of a mailbox, in the order in which they are read.
-fn mailbox_columns() -> String {
-    mailboxes::COLUMNS.split(',').map(|column| format!("m.{}", column.trim())).collect::<Vec<_>>().join(", ")
 }
 
 fn mailbox_at(row: &Row, first: usize) -> Result<Mailbox, StoreError> {
@@ -466,6 +462,6 @@ mod tests {
     #[test]
     fn column_counts_match_the_queries() {
         assert_eq!(USER_COLUMNS.split(',').count(), USER_COLUMN_COUNT);
-        assert_eq!(mailbox_columns().split(',').count(), 13);
+        assert_eq!(mailboxes::columns("m").split(',').count(), mailboxes::COLUMN_COUNT);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use domain::connector::Cursors;
-use domain::{DirectoryPerson, ExclusionReason, MailboxId, Provider, SystemClock};
+use domain::{DirectoryPerson, ExclusionReason, MailboxId, MailboxSettings, Provider, SystemClock};
 use serde_json::json;
 use store::sql::directories::{DirectoryDefinition, DiscoveryResult, DiscoveryToken};
 use store::sql::mailboxes::NewMailbox;
@@ -203,7 +203,7 @@ fn new_mailbox(address: &str) -> NewMailbox {
         id: MailboxId::new(&SystemClock),
         provider: GMAIL,
         address: address.to_owned(),
-        settings: json!({"connection": {"app_only": true}}),
+        settings: MailboxSettings::of_connection(json!({"app_only": true})),
         secret_ref: None,
         since: None,
     }
@@ -280,7 +280,7 @@ async fn address_belongs_to_one_mailbox() {
 
         let rename = |address: &'static str| {
             let mut unit = acme.write();
-            unit.rename_mailbox(bob.id, address, json!({}));
+            unit.rename_mailbox(bob.id, address, MailboxSettings::default());
             unit.commit()
         };
         is_refused(rename("ann@acme.test").await, Precondition::MailboxExists);

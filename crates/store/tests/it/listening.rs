@@ -3,8 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use domain::{MailboxId, Provider, SystemClock};
-use serde_json::json;
+use domain::{MailboxId, MailboxSettings, Provider, SystemClock};
 use store::sql::mailboxes::NewMailbox;
 use store::sql::sync::ListenDemand;
 use store::testing::{TestDatabase, on_each_database};
@@ -20,7 +19,7 @@ async fn mailboxes(db: &TestDatabase, name: &str, provider: Provider, count: u32
     let mut unit = store.write();
     for n in 0..count {
         let id = MailboxId::new(&SystemClock);
-        let (address, settings) = (format!("{n}@{name}.test"), json!({}));
+        let (address, settings) = (format!("{n}@{name}.test"), MailboxSettings::default());
         unit.add_mailbox(NewMailbox { id, provider, address, settings, secret_ref: None, since: None });
         ids.push(id);
     }

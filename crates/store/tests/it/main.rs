@@ -17,6 +17,7 @@ mod removed_provider;
 mod samples;
 mod search;
 mod secrets;
+mod settings;
 mod subscriptions;
 mod sync;
 mod tenants;

@@ -44,7 +44,7 @@ async fn old_mailbox(db: &TestDatabase, tenant: &TenantStore, provider: &str, ad
         id: mailbox,
         provider: Provider::Imap,
         address: address.to_owned(),
-        settings: json!({"folders": ["INBOX"], "connection": {"url": "http://127.0.0.1:8026"}}),
+        settings: json!({"folders": ["INBOX"], "connection": {"url": "http://127.0.0.1:8026"}}).into(),
         secret_ref: Some(secret.to_string()),
         since: None,
     });
@@ -101,7 +101,7 @@ async fn scripted_mailbox_becomes_disconnected() {
         let mailbox = acme.find_mailbox(&scripted.mailbox.to_string()).await.unwrap().unwrap();
         assert_eq!((mailbox.provider, mailbox.state), (Provider::Files, MailboxState::Disconnected));
         assert_eq!(mailbox.state_reason.as_deref(), Some("the scripted provider was removed"));
-        assert_eq!((mailbox.settings, mailbox.secret_ref), (json!({"folders": ["INBOX"]}), None));
+        assert_eq!((mailbox.settings, mailbox.secret_ref), (json!({"folders": ["INBOX"]}).into(), None));
         let email = acme.find_email(scripted.email).await.unwrap().unwrap();
         assert_eq!(email.subject.as_deref(), Some("box1@scripted.example"));
         assert_eq!(acme.find_secret(scripted.secret).await.unwrap(), None);

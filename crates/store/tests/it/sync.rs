@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use domain::connector::{Cursors, ListedFolder, Placement, SeenMessage};
-use domain::{Flags, LedgerState, MailboxEvent, MailboxId, PlanTier, Provider, SystemClock};
+use domain::{Flags, LedgerState, MailboxEvent, MailboxId, MailboxSettings, PlanTier, Provider, SystemClock};
 use serde_json::json;
 use store::bench::{self, StoredPlacement};
 use store::failpoint::{Guard, VARIABLE};
@@ -20,13 +20,13 @@ fn new_mailbox(address: &str) -> NewMailbox {
         id: MailboxId::new(&SystemClock),
         provider: Provider::Gmail,
         address: address.into(),
-        settings: json!({}),
+        settings: MailboxSettings::default(),
         secret_ref: None,
         since: None,
     }
 }
 
-async fn mailbox(store: &TenantStore, address: &str) -> MailboxId {
+pub async fn mailbox(store: &TenantStore, address: &str) -> MailboxId {
     let new = new_mailbox(address);
     let id = new.id;
     let mut unit = store.write();

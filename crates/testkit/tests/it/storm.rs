@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::{FolderRole, MailboxState, Provider};
-use engine::mailboxes::{Backfill, ConnectRequest};
+use domain::{Backfill, FolderRole, MailboxState, Provider};
+use engine::mailboxes::ConnectRequest;
 use serde_json::json;
 use store::TenantStore;
 use store::sql::mailboxes::Mailbox;
@@ -69,7 +69,7 @@ impl Storm {
         let request = ConnectRequest {
             provider: Provider::Gmail,
             address: address(number),
-            settings,
+            settings: settings.into(),
             secret: None,
             backfill: Backfill::All,
         };

@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use connectors::microsoft::is_directory;
-use domain::{DirectoryRules, PersonSelector, Provider};
+use domain::{Backfill, DirectoryRules, PersonSelector, Provider};
 use engine::directory::{self, DirectoryConfig, DirectoryLocation, DiscoveryReport, InvalidField};
 use engine::jobs::DiscoveryMode;
 use jiff::Timestamp;
@@ -21,7 +21,7 @@ use utoipa::ToSchema;
 use super::auth::{TenantReader, TenantWriter};
 use super::body::non_null;
 use super::change::{AuditAction, ChangeRequest, Reply, etag};
-use super::mailbox_changes::backfill;
+use super::mailbox_changes::resolve_backfill;
 use super::page::Page;
 use super::problem::Problem;
 use super::{IdempotencyKey, IfMatch, Path};
@@ -39,8 +39,8 @@ pub struct DirectoryView {
     /// Google: address of the administrator on whose behalf the directory is read.
     administrator: Option<String>,
     rules: RulesView,
-    /// How much existing mail is fetched of new mailboxes: `all`, `none`, or a number of seconds.
-    #[schema(example = "2592000s")]
+    /// How much existing mail is fetched of new mailboxes: `all`, `none`, or a duration, such as `30d`.
+    #[schema(example = "30d")]
     backfill: String,
     interval_seconds: u64,
     /// Whether the directory is read on request only.
@@ -190,11 +190,7 @@ impl DirectoryView {
             directory: place.directory,
             administrator: place.administrator,
             rules: serde_json::from_value(found.rules).map_err(anyhow::Error::from)?,
-            backfill: match found.backfill_seconds {
-                None => "all".to_owned(),
-                Some(0) => "none".to_owned(),
-                Some(seconds) => format!("{seconds}s"),
-            },
+            backfill: Backfill::from_seconds(found.backfill_seconds).to_string(),
             interval_seconds: found.interval_seconds,
             is_paused: found.is_paused,
             next_at: Some(found.next_at).filter(|_| !found.is_paused),
@@ -264,7 +260,8 @@ pub struct DirectoryInput {
     administrator: Option<String>,
     #[serde(default)]
     rules: RulesView,
-    /// How much existing mail to fetch of new mailboxes: `all`, `none`, or a number of days, such as `30d`. Default: `30d`.
+    /// How much existing mail to fetch of new mailboxes: `all`, `none`, or a number of days, such as `30d`. Default:
+    /// the tenant's setting, else `sync.backfill`.
     #[serde(default, deserialize_with = "non_null")]
     #[schema(nullable = false, example = "30d")]
     backfill: Option<String>,
@@ -304,7 +301,7 @@ pub async fn put(
         provider,
         location: DirectoryLocation { directory: body.directory.clone(), administrator: body.administrator.clone() },
         rules: body.rules.clone().into(),
-        backfill: backfill(body.backfill.as_deref())?,
+        backfill: resolve_backfill(&app, &store.tenant_settings().await?, body.backfill.as_deref())?,
         interval: body.interval_seconds.map_or(directory::DEFAULT_DISCOVERY_INTERVAL, Duration::from_secs),
         is_paused: body.is_paused,
     };

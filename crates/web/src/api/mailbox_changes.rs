@@ -1,13 +1,11 @@
 //! Connects, changes, pauses, resumes, syncs and disconnects mailboxes.
 
-use std::time::Duration;
-
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use domain::{MailboxId, MailboxState, Provider, Secret};
+use domain::{Backfill, MailboxId, MailboxState, Provider, Secret, TenantSettings};
 use engine::jobs::EraseMailbox;
-use engine::mailboxes::{Backfill, ConnectRequest, NextMailbox, is_conflict};
+use engine::mailboxes::{ConnectRequest, NextMailbox, is_conflict};
 use serde::Deserialize;
 use serde_json::json;
 use store::sql::mailboxes::Mailbox;
@@ -75,15 +73,15 @@ pub struct NewMailbox {
     /// Allows `tls` = `none` for a server on another machine: the password is then sent unencrypted.
     #[serde(default)]
     allow_plaintext: bool,
-    /// Names of the folders to sync. Default: all except drafts, spam and trash.
+    /// Names of the folders to sync. Default: the tenant's setting, else all except drafts, spam and trash.
     #[serde(default, deserialize_with = "non_null")]
     #[schema(nullable = false)]
     folders: Option<Vec<String>>,
-    /// Names of folders not to sync.
+    /// Names of folders not to sync. Default: the tenant's setting.
     #[serde(default, deserialize_with = "non_null")]
     #[schema(nullable = false)]
     exclude: Option<Vec<String>>,
-    /// Seconds between syncs.
+    /// Seconds between syncs. Default: the tenant's setting, else `sync.interval`.
     #[serde(default, deserialize_with = "non_null")]
     #[schema(minimum = 1, maximum = 2_592_000, nullable = false)]
     interval_seconds: Option<u64>,
@@ -91,7 +89,8 @@ pub struct NewMailbox {
     #[serde(default, deserialize_with = "non_null")]
     #[schema(nullable = false)]
     bytes_per_day: Option<u64>,
-    /// How much existing mail to fetch: `all`, `none`, or a number of days, such as `30d`. Default: `30d`.
+    /// How much existing mail to fetch: `all`, `none`, or a number of days, such as `30d`. Default: the tenant's setting, else
+    /// `sync.backfill`.
     #[serde(default, deserialize_with = "non_null")]
     #[schema(example = "30d", nullable = false)]
     backfill: Option<String>,
@@ -190,7 +189,8 @@ pub async fn create(
 ) -> Result<Response, Problem> {
     let new = &change.body;
     let address = parse_address(&new.address)?;
-    let backfill = backfill(new.backfill.as_deref())?;
+    let tenant_settings = change.by.store.tenant_settings().await?;
+    let backfill = resolve_backfill(&app, &tenant_settings, new.backfill.as_deref())?;
     let settings_input =
         MailboxSettingsInput { app_only: new.app_only, directory: new.directory.clone(), ..settings_input!(new) };
     let (provider, settings, secret) = match new.provider {
@@ -227,6 +227,7 @@ pub async fn create(
         state_reason: None,
         state_since: change.now,
         settings: settings.clone(),
+        tenant_settings,
         secret_ref: None,
         is_active: true,
         created_at: existing.as_ref().map_or(change.now, |existing| existing.created_at),
@@ -254,15 +255,11 @@ fn is_connected(mailbox: &Mailbox) -> bool {
     mailbox.state != MailboxState::Disconnected && mailbox.provider != Provider::Files
 }
 
-pub fn backfill(text: Option<&str>) -> Result<Backfill, Problem> {
-    match text.unwrap_or("30d") {
-        "all" => Ok(Backfill::All),
-        "none" => Ok(Backfill::None),
-        text => match text.strip_suffix('d').and_then(|days| days.parse::<u32>().ok()) {
-            Some(days) => Ok(Backfill::Last(Duration::from_secs(u64::from(days) * 86_400))),
-            None => Err(Problem::invalid("backfill", "must be all, none, or a number of days such as 30d")),
-        },
-    }
+/// Returns the backfill of new mailboxes: the requested one, else the tenant's, else `sync.backfill`.
+pub fn resolve_backfill(app: &App, tenant: &TenantSettings, requested: Option<&str>) -> Result<Backfill, Problem> {
+    let requested = requested.map(str::parse::<Backfill>).transpose();
+    let requested = requested.map_err(|e| Problem::invalid("backfill", e.to_string()))?;
+    Ok(tenant.resolve_backfill(requested, app.backfill))
 }
 
 fn audit_action(

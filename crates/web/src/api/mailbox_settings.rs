@@ -1,10 +1,10 @@
-//! Checks mailbox settings given over HTTP and converts them into the stored JSON.
+//! Checks mailbox settings given over HTTP and applies them to those of the mailbox.
 
 use connectors::imap::{self, Auth, Connection};
 use connectors::microsoft::is_directory;
-use domain::{Provider, Secret};
+use domain::{MailboxSettings, Provider, Secret};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::Map;
 use store::sql::mailboxes::Mailbox;
 use utoipa::ToSchema;
 
@@ -50,16 +50,12 @@ pub struct MailboxSettingsInput {
     pub bytes_per_day: Option<u64>,
 }
 
-/// A month.
-const MAX_INTERVAL_SECONDS: u64 = 30 * 86_400;
-const MAX_BYTES_PER_DAY: u64 = 1 << 40;
 const MAX_TEXT_BYTES: usize = 1000;
-const MAX_FOLDERS: usize = 1000;
 const MAX_PEM_BYTES: usize = 64 << 10;
 const MAX_SECRET_BYTES: usize = 64 << 10;
 
 impl MailboxSettingsInput {
-    pub fn for_files(&self) -> Result<Value, Problem> {
+    pub fn for_files(&self) -> Result<MailboxSettings, Problem> {
         let common_fields = [
             ("folders", self.folders.is_some()),
             ("exclude", self.exclude.is_some()),
@@ -68,7 +64,7 @@ impl MailboxSettingsInput {
         let mut given = self.imap_fields().into_iter().chain(self.consent_fields()).chain(common_fields);
         match given.find(|(_, is_given)| *is_given) {
             Some((field, _)) => Err(Problem::invalid(field, "is not supported by a mailbox for imported files")),
-            None => Ok(json!({})),
+            None => Ok(MailboxSettings::default()),
         }
     }
 
@@ -96,7 +92,7 @@ impl MailboxSettingsInput {
     }
 
     /// Requires either the refresh token of the owner's consent, or access by our own app.
-    pub fn for_consent(self, provider: Provider) -> Result<(Value, Option<Secret<String>>), Problem> {
+    pub fn for_consent(self, provider: Provider) -> Result<(MailboxSettings, Option<Secret<String>>), Problem> {
         match (&self.refresh_token, self.app_only) {
             (Some(_), true) => {
                 return Err(Problem::invalid("app_only", "cannot be combined with refresh_token"));
@@ -108,14 +104,14 @@ impl MailboxSettingsInput {
             }
             _ => {}
         }
-        self.over_consent(provider, Map::new())
+        self.over_consent(provider, MailboxSettings::default())
     }
 
     fn over_consent(
         self,
         provider: Provider,
-        mut settings: Map<String, Value>,
-    ) -> Result<(Value, Option<Secret<String>>), Problem> {
+        settings: MailboxSettings,
+    ) -> Result<(MailboxSettings, Option<Secret<String>>), Problem> {
         let not_theirs = ("directory", self.directory.is_some() && provider != Provider::Outlook);
         if let Some((field, _)) = self.imap_fields().into_iter().chain([not_theirs]).find(|(_, is_given)| *is_given) {
             let detail = format!("is not supported by {} mailboxes", provider.as_str());
@@ -136,31 +132,30 @@ impl MailboxSettingsInput {
         }
         connection.extend(self.directory.clone().map(|directory| ("directory".to_owned(), directory.into())));
         let secret = self.refresh_token.clone();
-        settings.extend(self.common_settings()?);
-        if secret.is_some() || !settings.contains_key("connection") {
-            settings.insert("connection".to_owned(), connection.into());
+        let mut settings = settings.overridden_by(self.common_settings()?);
+        if secret.is_some() || settings.connection.is_null() {
+            settings.connection = connection.into();
         }
-        Ok((Value::Object(settings), secret))
+        Ok((settings, secret))
     }
 
     /// Returns the settings that mailboxes of all providers have.
-    pub fn common_settings(self) -> Result<Map<String, Value>, Problem> {
+    pub fn common_settings(&self) -> Result<MailboxSettings, Problem> {
         self.check()?;
-        let mut settings = Map::new();
-        for (key, value) in [("folders", self.folders), ("exclude", self.exclude)] {
-            if let Some(value) = value {
-                settings.insert(key.to_owned(), json!(value));
-            }
-        }
-        for (key, value) in [("interval_seconds", self.interval_seconds), ("bytes_per_day", self.bytes_per_day)] {
-            if let Some(value) = value {
-                settings.insert(key.to_owned(), value.into());
-            }
-        }
-        Ok(settings)
+        Ok(self.given_settings())
     }
 
-    pub fn for_imap(self, address: &str) -> Result<(Value, Secret<String>), Problem> {
+    fn given_settings(&self) -> MailboxSettings {
+        MailboxSettings {
+            folders: self.folders.clone(),
+            exclude: self.exclude.clone(),
+            interval_seconds: self.interval_seconds,
+            bytes_per_day: self.bytes_per_day,
+            ..MailboxSettings::default()
+        }
+    }
+
+    pub fn for_imap(self, address: &str) -> Result<(MailboxSettings, Secret<String>), Problem> {
         let host = self.host.clone().ok_or_else(|| Problem::invalid("host", "is required"))?;
         let tls = self.tls.map_or(imap::Tls::Implicit, imap::Tls::from);
         let connection = Connection {
@@ -172,34 +167,34 @@ impl MailboxSettingsInput {
             authority: None,
             compress: None,
         };
-        let (settings, secret) = self.over_connection(connection, Map::new(), true)?;
+        let (settings, secret) = self.over_connection(connection, MailboxSettings::default(), true)?;
         let secret = secret.ok_or_else(|| Problem::invalid("password", "is required, unless a token is given"))?;
         Ok((settings, secret))
     }
 
     /// Applies the given settings to those of an existing mailbox.
-    pub fn over(self, mailbox: &Mailbox) -> Result<(Value, Option<Secret<String>>), Problem> {
+    pub fn over(self, mailbox: &Mailbox) -> Result<(MailboxSettings, Option<Secret<String>>), Problem> {
         match mailbox.provider {
             Provider::Imap => {}
             provider @ (Provider::Gmail | Provider::Outlook) => {
-                return self.over_consent(provider, mailbox.settings.as_object().cloned().unwrap_or_default());
+                return self.over_consent(provider, mailbox.settings.clone());
             }
-            Provider::Files => return Ok((self.for_files()?, None)),
+            Provider::Files => return self.for_files().map(|_| (mailbox.settings.clone(), None)),
         }
-        let connection = serde_json::from_value(mailbox.settings["connection"].clone()).map_err(anyhow::Error::from)?;
-        self.over_connection(connection, mailbox.settings.as_object().cloned().unwrap_or_default(), false)
+        let connection = serde_json::from_value(mailbox.settings.connection.clone()).map_err(anyhow::Error::from)?;
+        self.over_connection(connection, mailbox.settings.clone(), false)
     }
 
     fn over_connection(
         self,
         mut connection: Connection,
-        mut settings: Map<String, Value>,
+        settings: MailboxSettings,
         is_new: bool,
-    ) -> Result<(Value, Option<Secret<String>>), Problem> {
+    ) -> Result<(MailboxSettings, Option<Secret<String>>), Problem> {
         if let Some((field, _)) = self.consent_fields().into_iter().find(|(_, is_given)| *is_given) {
             return Err(Problem::invalid(field, "is not supported by IMAP mailboxes"));
         }
-        self.check()?;
+        let given = self.common_settings()?;
         let before = connection.clone();
         if let Some(host) = self.host {
             connection.host = host;
@@ -241,12 +236,8 @@ impl MailboxSettingsInput {
             let detail = "must be given to change host, port, tls, user or ca_pem, unless a token is given";
             return Err(Problem::invalid("password", detail));
         }
-        settings.insert("connection".to_owned(), serde_json::to_value(connection).map_err(anyhow::Error::from)?);
-        let (folders, exclude) = (self.folders, self.exclude);
-        let (interval_seconds, bytes_per_day) = (self.interval_seconds, self.bytes_per_day);
-        let wanted = Self { folders, exclude, interval_seconds, bytes_per_day, ..Self::default() };
-        settings.extend(wanted.common_settings()?);
-        Ok((Value::Object(settings), secret))
+        let connection = serde_json::to_value(connection).map_err(anyhow::Error::from)?;
+        Ok((MailboxSettings { connection, ..settings.overridden_by(given) }, secret))
     }
 
     fn check(&self) -> Result<(), Problem> {
@@ -273,24 +264,7 @@ impl MailboxSettingsInput {
             );
             return Err(Problem::invalid("ca_pem", detail));
         }
-        for (field, folders) in [("folders", &self.folders), ("exclude", &self.exclude)] {
-            if folders
-                .as_ref()
-                .is_some_and(|folders| folders.len() > MAX_FOLDERS || !folders.iter().all(|name| is_plain(name)))
-            {
-                let detail = format!(
-                    "must be at most {MAX_FOLDERS} folder names, each of 1 to {MAX_TEXT_BYTES} bytes on one line"
-                );
-                return Err(Problem::invalid(field, detail));
-            }
-        }
-        if self.interval_seconds.is_some_and(|seconds| !(1..=MAX_INTERVAL_SECONDS).contains(&seconds)) {
-            let detail = format!("must be from 1 to {MAX_INTERVAL_SECONDS} seconds");
-            return Err(Problem::invalid("interval_seconds", detail));
-        }
-        if self.bytes_per_day.is_some_and(|bytes| bytes > MAX_BYTES_PER_DAY) {
-            return Err(Problem::invalid("bytes_per_day", format!("must be at most {MAX_BYTES_PER_DAY} bytes")));
-        }
+        self.given_settings().check()?;
         Ok(())
     }
 }

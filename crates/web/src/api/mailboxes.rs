@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use domain::{ExclusionReason, FolderId, MailboxId, TenantId};
+use domain::{ExclusionReason, FolderId, MailboxId, MailboxSettings, TenantId};
 use engine::push::{self, PushStatus};
 use engine::usage;
 use serde::Serialize;
@@ -18,6 +18,7 @@ use super::auth::TenantReader;
 use super::change::etag;
 use super::page::{Page, PageParams};
 use super::problem::Problem;
+use super::settings_schemas::MailboxSettingsSchema;
 use super::usage::{ForecastView, MailboxBudget};
 use super::{Path, Query};
 use crate::App;
@@ -45,9 +46,8 @@ pub struct MailboxView {
     state_reason: Option<String>,
     #[schema(value_type = String, format = DateTime)]
     state_since: jiff::Timestamp,
-    /// Connection and sync settings.
-    #[schema(value_type = Object)]
-    settings: serde_json::Value,
+    #[schema(value_type = MailboxSettingsSchema)]
+    settings: MailboxSettings,
     #[schema(value_type = String, format = DateTime)]
     created_at: jiff::Timestamp,
     #[schema(value_type = String, format = DateTime)]

@@ -25,6 +25,7 @@ mod oauth;
 mod openapi;
 mod page;
 mod problem;
+mod settings_schemas;
 mod signed_urls;
 mod tenants;
 mod usage;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use domain::redact_for_log;
+use domain::{InvalidSetting, redact_for_log};
 use engine::search::SearchError;
 use serde::Serialize;
 use store::{Precondition, StoreError};
@@ -188,6 +188,12 @@ impl From<anyhow::Error> for Problem {
                 Self::internal()
             }
         }
+    }
+}
+
+impl From<InvalidSetting> for Problem {
+    fn from(InvalidSetting { field, expected }: InvalidSetting) -> Self {
+        Self::invalid(field, format!("must be {expected}"))
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use domain::{DirectoryRules, ExclusionReason, JobId, MailboxId, MailboxState, Provider};
+use domain::{Backfill, DirectoryRules, ExclusionReason, JobId, MailboxId, MailboxSettings, MailboxState, Provider};
 use engine::directory::DiscoveryReport;
-use engine::mailboxes::{Backfill, ConnectRequest};
+use engine::mailboxes::ConnectRequest;
 use engine::sync::FetchEmails;
 use serde_json::json;
 use sim::people::{NewPerson, PeopleOperation, PersonChange};
@@ -116,7 +116,7 @@ async fn mailbox_follows_its_owner_after_address_reuse() {
 
 /// Somebody has a mailbox of this name that is no concern of the directory's.
 async fn connect(app: &DirectoryApp, acme: &TenantStore, provider: Provider, address: &str) -> MailboxId {
-    let settings = json!({"connection": {"app_only": true}});
+    let settings = MailboxSettings::of_connection(json!({"app_only": true}));
     let connect =
         ConnectRequest { provider, address: address.to_owned(), settings, secret: None, backfill: Backfill::All };
     app.engine.connect(acme.id, connect).await.unwrap().unwrap()
@@ -145,7 +145,7 @@ async fn renamed_user_keeps_a_placeholder_address() {
             assert!(aside.is_active && aside.address.starts_with("bob+former-"), "{}", aside.address);
             assert_eq!(aside.account(), address("carl"), "what its provider knows it by");
             if provider == Provider::Gmail {
-                assert_eq!(aside.settings["connection"]["user"], json!(address("carl")));
+                assert_eq!(aside.settings.connection["user"], json!(address("carl")));
             }
             assert_eq!(app.discover(&acme, provider).await.changes(), 0);
         }

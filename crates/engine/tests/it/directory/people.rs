@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use domain::{
-    Clock, DirectoryRules, ExclusionReason, MailboxEvent, MailboxState, PersonSelector, Provider, SystemClock,
+    Backfill, Clock, DirectoryRules, ExclusionReason, MailboxEvent, MailboxSettings, MailboxState, PersonSelector,
+    Provider, SystemClock,
 };
 use engine::directory::DiscoveryOutcome;
-use engine::mailboxes::{Backfill, ConnectRequest};
+use engine::mailboxes::ConnectRequest;
 use jiff::SignedDuration;
 use serde_json::json;
 use sim::people::{PeopleOperation, PersonChange, PersonState, PersonTruth};
@@ -42,7 +43,7 @@ async fn each_employee_gets_one_mailbox() {
             assert_eq!(told + wanted.len(), users(&acme).await.len());
             let one = mailbox(&acme, wanted.first().unwrap()).await;
             assert_eq!((one.provider, one.state, one.secret_ref.is_none()), (provider, MailboxState::Connecting, true));
-            assert_eq!(one.settings["connection"]["app_only"], true);
+            assert_eq!(one.settings.connection["app_only"], true);
             let since = acme.find_sync_state(one.id).await.unwrap().unwrap().since;
             assert!(since.is_some(), "nothing of before is wanted");
         }
@@ -159,7 +160,7 @@ async fn renamed_user_keeps_the_mailbox() {
             assert_eq!((report.renamed, report.added, report.left), (1, 0, 0));
             let after = mailbox(&acme, &address("anna")).await;
             assert_eq!((after.id, looked_at(&acme).await.len()), (before.id, count));
-            assert_eq!(after.settings["connection"]["user"] == json!(address("anna")), provider == Provider::Gmail);
+            assert_eq!(after.settings.connection["user"] == json!(address("anna")), provider == Provider::Gmail);
             assert!(acme.find_mailbox(&address("ann")).await.unwrap().is_none());
             assert_eq!(app.discover(&acme, provider).await.changes(), 0);
         }
@@ -285,8 +286,8 @@ async fn taken_address_waits_until_it_is_free() {
         for (id, now) in [(first.0, &last.1), (last.0, &first.1)] {
             let mailbox = mailbox(&acme, &id.to_string()).await;
             assert_eq!((&mailbox.address, mailbox.is_active), (now, true));
-            assert_eq!(mailbox.settings["connection"]["user"], json!(now));
-            assert_eq!(mailbox.settings["connection"]["account"], json!(null));
+            assert_eq!(mailbox.settings.connection["user"], json!(now));
+            assert_eq!(mailbox.settings.connection["account"], json!(null));
         }
         let events = acme.list_events(0, 10_000).await.unwrap();
         assert_like_examples(&events);
@@ -324,7 +325,7 @@ async fn shared_address_is_one_mailbox_per_tenant() {
             let second = mailbox(tenant, &microsoft.mailbox.unwrap().to_string()).await;
             assert_eq!(second.provider, Provider::Outlook);
             assert_ne!(second.address, address("user1"), "that one is Google's here");
-            assert_eq!(second.settings["connection"]["user"], json!(microsoft.person.id));
+            assert_eq!(second.settings.connection["user"], json!(microsoft.person.id));
             assert_eq!(second.account(), address("user1"), "pushes name it so");
             let own = looked_at(tenant).await.len();
             let wanted = BOTH.map(|provider| app.wanted(provider, DOMAIN).len());
@@ -350,7 +351,7 @@ async fn manual_connections_are_respected() {
             app.apply(provider, DOMAIN, PeopleOperation::join(person));
         }
         let connect = async |provider, address: &str| {
-            let settings = json!({"connection": {"app_only": true}});
+            let settings = MailboxSettings::of_connection(json!({"app_only": true}));
             let connect = ConnectRequest {
                 provider,
                 address: address.to_owned(),

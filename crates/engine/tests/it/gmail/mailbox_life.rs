@@ -1,7 +1,6 @@
 //! What happens to a mailbox over its life.
 
-use domain::MailboxState;
-use engine::mailboxes::Backfill;
+use domain::{Backfill, MailboxState};
 use serde_json::json;
 use sim::google::{GmailOperation, GoogleRoute, GoogleWorld};
 use store::testing::on_each_database;
@@ -74,7 +73,11 @@ async fn scope_changes_though_a_label_is_deleted() {
         app.run_jobs_until_idle().await;
 
         app.engine
-            .change_mailbox(&app.mailbox(&ann.store, &ann.address).await, json!({"folders": ["INBOX", "Taxes"]}), None)
+            .change_mailbox(
+                &app.mailbox(&ann.store, &ann.address).await,
+                json!({"folders": ["INBOX", "Taxes"]}).into(),
+                None,
+            )
             .await
             .unwrap();
         app.run_jobs_until_idle().await;
@@ -89,7 +92,7 @@ async fn scope_changes_though_a_label_is_deleted() {
         let inbox = app.truth(&ann).into_iter().filter(|line| line.contains(" in INBOX "));
         assert_eq!(app.stored(&ann).await, inbox.collect());
 
-        app.engine.change_mailbox(&app.mailbox(&ann.store, &ann.address).await, json!({}), None).await.unwrap();
+        app.engine.change_mailbox(&app.mailbox(&ann.store, &ann.address).await, json!({}).into(), None).await.unwrap();
         app.run_jobs_until_idle().await;
         app.assert_equal(&ann).await;
         assert_eq!(app.state(&ann).await, MailboxState::Active);

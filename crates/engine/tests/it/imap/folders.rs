@@ -1,6 +1,6 @@
 //! What happens to folders, and to the numbers that stand for them.
 
-use engine::mailboxes::Backfill;
+use domain::Backfill;
 
 use super::imap_app::{ImapApp, letter, with_each_server};
 use super::proxy::{modseq_goes_back, without_uid_validity};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use connectors::imap::Imap;
-use domain::{MailboxId, Provider, Secret, SystemClock, TenantId};
-use engine::mailboxes::{Backfill, ConnectRequest};
+use domain::{Backfill, MailboxId, Provider, Secret, SystemClock, TenantId};
+use engine::mailboxes::ConnectRequest;
 use jobs::Worker;
 use serde_json::{Value, json};
 use store::TenantStore;
@@ -79,7 +79,7 @@ impl ImapApp {
         let connect = ConnectRequest {
             provider: Provider::Imap,
             address: format!("{}@acme.test", self.owner.user),
-            settings,
+            settings: settings.into(),
             secret: Some(Secret::new("pw".to_owned())),
             backfill,
         };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use engine::mailboxes::Backfill;
+use domain::Backfill;
 use serde_json::json;
 
 use super::imap_app::{ImapApp, letter};

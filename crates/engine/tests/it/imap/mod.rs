@@ -6,7 +6,7 @@ mod incomplete_listings;
 mod proxy;
 mod server;
 
-use engine::mailboxes::Backfill;
+use domain::Backfill;
 use imap_app::{ImapApp, letter, with_each_server};
 use serde_json::json;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::{Lane, MailboxId, PlanTier, Provider, SystemClock, TenantId};
+use domain::{Lane, MailboxId, MailboxSettings, PlanTier, Provider, SystemClock, TenantId};
 use engine::push::{GmailPushes, PushOutcome, PushRefusal};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ pub async fn mailbox_at(db: &TestDatabase, tenant: TenantId, provider: Provider,
         id,
         provider,
         address: address.into(),
-        settings: json!({}),
+        settings: MailboxSettings::default(),
         secret_ref: None,
         since: None,
     });

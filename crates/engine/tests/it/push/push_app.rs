@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use domain::connector::{ConnectorAccount, Cursors, ListingPage, SeenMessage, Watch, WatchRequest};
-use domain::{Clock, ConnectorError, FolderRole, MailboxId, Provider, SystemClock, TenantId};
+use domain::{Backfill, Clock, ConnectorError, FolderRole, MailboxId, Provider, SystemClock, TenantId};
 use engine::jobs::RenewWatches;
-use engine::mailboxes::Backfill;
 use engine::push::{PushStatus, find_push_status};
 use jiff::SignedDuration;
 use store::sql::mailboxes::Mailbox;

@@ -50,7 +50,7 @@ impl PushApp {
         let mailbox = self.mailbox(tenant).await;
         let settings = serde_json::json!({"connection": {"user": user}});
         let mut unit = self.db.store.tenant(tenant).write();
-        unit.change_mailbox(mailbox.id, settings, mailbox.secret_ref.as_deref());
+        unit.change_mailbox(mailbox.id, settings.into(), mailbox.secret_ref.as_deref());
         unit.request_watches(&[mailbox.id]);
         unit.commit().await.unwrap();
         self.tick().await;

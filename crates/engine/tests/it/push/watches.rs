@@ -47,7 +47,7 @@ async fn watch_is_renewed_daily_while_the_mailbox_is_active() {
         assert!(engine.resume_mailbox(&app.mailbox(acme).await, None).await.unwrap());
         app.run_jobs_until_idle().await;
         assert_eq!(app.server.asked(), ["watch s"]);
-        engine.change_mailbox(&app.mailbox(acme).await, json!({}), Some(Secret::new("t".into()))).await.unwrap();
+        engine.change_mailbox(&app.mailbox(acme).await, json!({}).into(), Some(Secret::new("t".into()))).await.unwrap();
         app.run_jobs_until_idle().await;
         assert_eq!(app.server.asked(), ["watch t"]);
 

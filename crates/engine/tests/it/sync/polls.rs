@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::connector::ListingPage;
-use domain::{ConnectorError, FolderRole, MailboxEvent, MailboxId, MailboxState, Provider, SecretId, SystemClock};
+use domain::{
+    ConnectorError, FolderRole, MailboxEvent, MailboxId, MailboxSettings, MailboxState, Provider, SecretId, SystemClock,
+};
 use engine::sync::{PollMailboxes, SyncMailbox, unique_per_mailbox};
 use jobs::{JobKinds, Worker, WorkerSettings, new_job};
-use serde_json::json;
 use store::sql::mailboxes::NewMailbox;
 use store::testing::{TestDatabase, on_each_database};
 use store::{Dialect, TenantStore};
@@ -57,7 +58,7 @@ pub(super) async fn synced_mailboxes(app: &TestApp, tenant: &str, addresses: &[&
             id,
             provider: Provider::Gmail,
             address: (*address).into(),
-            settings: json!({}),
+            settings: MailboxSettings::default(),
             // One that opens nothing.
             secret_ref: (*address == "locked").then(|| SecretId::new(&SystemClock).to_string()),
             since: None,

@@ -78,7 +78,7 @@ async fn revoked_consent_is_reported_once() {
 
         // Connected again, it goes on as the same mailbox.
         let secret = Some(Secret::new("another".into()));
-        app.engine.change_mailbox(&app.mailbox(mailbox).await, json!({}), secret).await.unwrap();
+        app.engine.change_mailbox(&app.mailbox(mailbox).await, json!({}).into(), secret).await.unwrap();
         app.run_jobs_until_idle().await;
         assert_eq!(app.mailbox(mailbox).await.state, MailboxState::Active);
         assert_eq!(app.bank.asked(), asked + 1);
@@ -100,7 +100,7 @@ async fn secret_replaced_during_a_refusal_is_tried() {
         let asking = tokio::spawn(async move { tokens.get(&asker, None).await });
         wait_until("a token is requested", async || app.bank.asked() > 0).await;
         let secret = Some(Secret::new("another".into()));
-        app.engine.change_mailbox(&app.mailbox(mailbox).await, json!({}), secret).await.unwrap();
+        app.engine.change_mailbox(&app.mailbox(mailbox).await, json!({}).into(), secret).await.unwrap();
 
         assert!(app.bank.is_good(&asking.await.unwrap().unwrap()));
         assert_eq!(app.bank.asked(), 2);

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::connector::{ConnectorAccount, ConnectorFuture, NoApiAccess, TokenGrant};
-use domain::{ConnectorError, MailboxId, Provider, Secret, SecretKind};
-use engine::mailboxes::{Backfill, ConnectRequest};
+use domain::{Backfill, ConnectorError, MailboxId, MailboxSettings, Provider, Secret, SecretKind};
+use engine::mailboxes::ConnectRequest;
 use engine::tokens::{TokenRequest, TokenSettings, Tokens};
 use serde_json::{Value, json};
 use store::TenantStore;
@@ -110,7 +110,7 @@ impl<G: TokenIssuer> TokenApp<G> {
         let connect = ConnectRequest {
             provider: G::PROVIDER,
             address: address.into(),
-            settings: json!({"connection": connection}),
+            settings: MailboxSettings::of_connection(connection),
             secret,
             backfill: Backfill::None,
         };

@@ -91,7 +91,7 @@ async fn reconnect_drops_an_unstored_secret() {
         let anew = Secret::new("another".to_owned());
         *app.bank.secret.lock().unwrap() = "another".to_owned();
         let there = app.mailbox(mailbox).await;
-        app.engine.change_mailbox(&there, serde_json::json!({}), Some(anew)).await.unwrap();
+        app.engine.change_mailbox(&there, serde_json::json!({}).into(), Some(anew)).await.unwrap();
 
         assert!(app.bank.is_good(&tokens.get(&asker, None).await.unwrap()));
         assert_eq!(app.bank.asked(), 2, "by the new one");

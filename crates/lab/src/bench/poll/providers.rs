@@ -4,9 +4,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use domain::{PlanTier, Provider, Secret, TenantId};
+use domain::{Backfill, MailboxSettings, PlanTier, Provider, Secret, TenantId};
 use engine::Engine;
-use engine::mailboxes::{Backfill, ConnectRequest};
+use engine::mailboxes::ConnectRequest;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 use terminal::Failure;
@@ -150,7 +150,7 @@ pub async fn prepare(
             secret: Some(Secret::new(grant(control, &account).await?)),
             provider: account.provider,
             address: account.address,
-            settings: json!({}),
+            settings: MailboxSettings::default(),
             backfill: Backfill::None,
         };
         Ok::<_, Failure>(engine.connect(tenants[tenant_index(args, number)], connect).await?)

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use connectors::imap::{self, Auth, Connection, Tls};
 use connectors::microsoft::is_directory;
 use domain::connector::{ConnectorAccount, NoApiAccess};
-use domain::{MailboxId, MailboxState, Provider, Secret, TenantId};
+use domain::{Backfill, MailboxId, MailboxSettings, MailboxState, Provider, Secret, TenantId, TenantSettings};
 use engine::Engine;
 use engine::access::TrialAccess;
-use engine::mailboxes::{Backfill, ConnectRequest};
-use engine::sync::connection;
+use engine::mailboxes::ConnectRequest;
 use serde_json::{Map, Value, json};
 use store::sql::mailboxes::Mailbox;
 use terminal::{Failure, Output};
@@ -18,8 +17,8 @@ use terminal::{Failure, Output};
 use super::secret::{SecretFiles, ask_password, read_secret};
 use crate::app;
 use crate::cli::mailbox::{AccessArgs, GmailArgs, ImapArgs, NewMailboxArgs, OutlookArgs, SyncArgs, TlsMode};
-use crate::config::units::{parse_backfill, parse_duration, parse_size};
-use crate::config::{Config, MAX_BYTES_PER_DAY};
+use crate::commands::sync_options::{invalid_option, read_backfill, read_bytes_per_day, read_interval};
+use crate::config::Config;
 
 /// A mailbox that is checked before it is stored.
 #[derive(Debug)]
@@ -27,7 +26,7 @@ pub(super) struct MailboxCandidate {
     provider: Provider,
     tenant: TenantId,
     address: String,
-    settings: Value,
+    settings: MailboxSettings,
 }
 
 impl MailboxCandidate {
@@ -66,9 +65,8 @@ pub(super) async fn imap(config: &Config, engine: &Engine, args: ImapArgs, out: 
     };
     let settings = serde_json::to_value(&connection_settings).map_err(|e| Failure::problem(e.to_string()))?;
     let (mut candidate, backfill) = candidate(config, engine, Provider::Imap, &args.new, settings).await?;
-    if let Some(bytes) = bytes_per_day {
-        candidate.settings["bytes_per_day"] = bytes.into();
-    }
+    candidate.settings.bytes_per_day = bytes_per_day;
+    candidate.settings.check().map_err(invalid_option)?;
     if is_connected(engine, &candidate).await? {
         return Err(already_connected(&args.new.tenant, &candidate.address));
     }
@@ -79,15 +77,6 @@ pub(super) async fn imap(config: &Config, engine: &Engine, args: ImapArgs, out: 
         None => ask_password(&connection_settings.user, &connection_settings.host).await?,
     };
     add(config, engine, &args.new, (candidate, backfill), Some(secret), out).await
-}
-
-fn read_bytes_per_day(text: &str) -> Result<u64, Failure> {
-    let bytes = parse_size(text).ok().filter(|bytes| *bytes <= MAX_BYTES_PER_DAY);
-    bytes.ok_or_else(|| {
-        Failure::usage(format!(
-            "--bytes-per-day must be a size such as \"500 MB\", or \"0 B\" for no limit, not {text:?}"
-        ))
-    })
 }
 
 fn read_authority(file: &Path) -> Result<String, Failure> {
@@ -175,32 +164,26 @@ async fn candidate(
             new.address
         )));
     };
-    let (mut settings, backfill) = sync_settings(config, &new.sync)?;
-    settings.insert("connection".to_owned(), connection);
-    let settings = Value::Object(settings);
+    let (settings, backfill) = sync_settings(config, &tenant.settings, &new.sync)?;
+    let settings = MailboxSettings { connection, ..settings };
     Ok((MailboxCandidate { provider, tenant: tenant.id, address, settings }, backfill))
 }
 
-/// Returns the sync settings that mailboxes of all providers have.
-pub(super) fn sync_settings(config: &Config, args: &SyncArgs) -> Result<(Map<String, Value>, Backfill), Failure> {
-    let backfill = match &args.backfill {
-        None => config.sync.backfill,
-        Some(text) => parse_backfill(text).ok_or_else(|| {
-            Failure::usage(format!("--backfill must be all, none or a duration such as 30d, not {text:?}"))
-        })?,
+/// Returns the sync settings that mailboxes of all providers have, and the backfill.
+pub(super) fn sync_settings(
+    config: &Config,
+    tenant: &TenantSettings,
+    args: &SyncArgs,
+) -> Result<(MailboxSettings, Backfill), Failure> {
+    let requested = args.backfill.as_deref().map(read_backfill).transpose()?;
+    let settings = MailboxSettings {
+        folders: (!args.folders.is_empty()).then(|| args.folders.clone()),
+        exclude: (!args.exclude.is_empty()).then(|| args.exclude.clone()),
+        interval_seconds: args.interval.as_deref().map(read_interval).transpose()?,
+        ..MailboxSettings::default()
     };
-    let mut settings = Map::new();
-    for (key, folders) in [("folders", &args.folders), ("exclude", &args.exclude)] {
-        if !folders.is_empty() {
-            settings.insert(key.to_owned(), json!(folders));
-        }
-    }
-    if let Some(text) = &args.interval {
-        let every = parse_duration(text)
-            .map_err(|_| Failure::usage(format!("--interval must be a duration such as 5m, not {text:?}")))?;
-        settings.insert("interval_seconds".to_owned(), every.as_secs().clamp(1, 30 * 86_400).into());
-    }
-    Ok((settings, backfill))
+    settings.check().map_err(invalid_option)?;
+    Ok((settings, tenant.resolve_backfill(requested, config.sync.backfill)))
 }
 
 async fn add(
@@ -255,7 +238,7 @@ pub(super) async fn check(
         tenant: *tenant,
         mailbox: MailboxId::new(engine.store.clock()),
         address: address.clone(),
-        settings: connection(settings),
+        settings: settings.connection_json(),
         secret: secret.cloned(),
         folders: Vec::new(),
         sweep_since: None,

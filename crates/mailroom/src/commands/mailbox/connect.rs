@@ -61,7 +61,7 @@ async fn link(
         let how = existing.provider.as_str();
         return Err(Failure::problem(format!("{address} is already connected by {how}; remove it first")));
     }
-    let (settings, backfill) = add::sync_settings(config, &args.sync)?;
+    let (settings, backfill) = add::sync_settings(config, &tenant.settings, &args.sync)?;
     let actor = format!("command:{}", rustix::process::getuid().as_raw());
     let request = ConsentRequest { tenant: tenant.id, provider, actor, address, settings, backfill };
     let (ticket, expires_at) = engine.create_consent_ticket(&request).await?;

@@ -117,7 +117,7 @@ async fn resume(
 /// Fails if the secret is of another kind than the mailbox uses: a server would refuse it without saying why.
 fn check_kind(mailbox: &Mailbox, secret: &NewSecret) -> Result<(), Failure> {
     let kind = match mailbox.provider {
-        Provider::Imap if mailbox.settings["connection"]["auth"] == "token" => CredentialKind::Token,
+        Provider::Imap if mailbox.settings.connection["auth"] == "token" => CredentialKind::Token,
         Provider::Imap => CredentialKind::Password,
         Provider::Gmail | Provider::Outlook => CredentialKind::RefreshToken,
         Provider::Files => return Ok(()),

@@ -141,13 +141,13 @@ pub fn state(mailbox: &Mailbox) -> String {
 fn reauth_hint(mailbox: &Mailbox, tenant: &str) -> String {
     let address = &mailbox.address;
     let command = match mailbox.provider {
-        Provider::Gmail | Provider::Outlook if mailbox.settings["connection"]["app_only"] == true => {
+        Provider::Gmail | Provider::Outlook if mailbox.settings.connection["app_only"] == true => {
             format!("mailbox resume {address} --tenant {tenant}")
         }
         provider @ (Provider::Gmail | Provider::Outlook) => {
             format!("mailbox connect {} --tenant {tenant} --address {address}", provider.as_str())
         }
-        Provider::Imap if mailbox.settings["connection"]["auth"] == "token" => {
+        Provider::Imap if mailbox.settings.connection["auth"] == "token" => {
             format!("mailbox resume {address} --tenant {tenant} --token-file FILE")
         }
         Provider::Imap | Provider::Files => {

@@ -52,7 +52,7 @@ impl SystemStore {
         let sql = format!(
             "select {} from mailboxes where (tenant_id, id) in (select tenant_id, mailbox_id from {these})
                and exists (select 1 from tenants t where t.id = mailboxes.tenant_id and t.is_active)",
-            mailboxes::COLUMNS
+            mailboxes::columns("mailboxes")
         );
         let found: Vec<Mailbox> =
             self.query(sql, params).await?.iter().map(mailboxes::mailbox).collect::<Result<_, _>>()?;

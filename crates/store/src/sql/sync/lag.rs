@@ -2,29 +2,26 @@
 
 use std::time::Duration;
 
+use crate::sql::mailbox_settings::interval_seconds;
 use crate::sql::mailboxes::IS_SYNC_ENABLED;
 use crate::{Dialect, Row, StoreError, SystemStore, params};
 
 impl SystemStore {
     /// Lists by provider the lag of its worst mailbox in seconds: how long it is overdue, or the time since its last
     /// successful sync beyond its interval, whichever is longer. So neither a scheduler nor workers nor a provider can stand
-    /// still unseen. `interval` is that of mailboxes without one of their own.
+    /// still unseen. `interval` is that of mailboxes without one of their own or of their tenant.
     pub async fn list_sync_lags(&self, interval: Duration) -> Result<Vec<(String, f64)>, StoreError> {
-        // An invalid setting must not fail the others.
-        let (greatest, own_interval) = match self.store.dialect() {
-            Dialect::Postgres => (
-                "greatest",
-                "case when m.settings ->> 'interval_seconds' ~ '^[0-9]{1,9}$'
-                      then cast(m.settings ->> 'interval_seconds' as bigint) * 1000 end",
-            ),
-            Dialect::Sqlite => ("max", "nullif(cast(m.settings ->> 'interval_seconds' as integer), 0) * 1000"),
+        let greatest = match self.store.dialect() {
+            Dialect::Postgres => "greatest",
+            Dialect::Sqlite => "max",
         };
+        let own_interval = interval_seconds(self.store.dialect());
         // A mailbox that was paused or connected since is late from then on. The scheduler's jitter is a tenth.
         let synced = "coalesce(s.last_sync_at, m.created_at)";
         let since = format!("case when m.state = 'error' then {synced} else {greatest}({synced}, m.state_since) end");
         let (overdue, unsynced) = (self.millis_since("s.next_sync_at"), self.millis_since(&since));
         let sql = format!(
-            "select m.provider, max({greatest}({overdue}, {unsynced} - coalesce({own_interval}, $1) * 11 / 10))
+            "select m.provider, max({greatest}({overdue}, {unsynced} - coalesce({own_interval} * 1000, $1) * 11 / 10))
              from sync_states s
              join mailboxes m on m.tenant_id = s.tenant_id and m.id = s.mailbox_id join tenants t on t.id = m.tenant_id
              where s.next_sync_at is not null and {IS_SYNC_ENABLED} and t.is_active

@@ -11,6 +11,7 @@ use super::batches::{LEASE_KEY_COLUMNS, MAILBOX_KEY_COLUMNS, MailboxKey};
 use super::{ListingPhase, SYNC_STATE_COLUMNS, SyncState, sync_state};
 use crate::failpoint::Effect;
 use crate::sql::given_rows;
+use crate::sql::mailbox_settings::interval_seconds;
 use crate::sql::mailboxes::IS_SYNC_ENABLED;
 use crate::{Row, StoreError, SystemStore, TenantUnit, Unit, params};
 
@@ -20,7 +21,7 @@ pub struct DueMailbox {
     pub tenant: TenantId,
     pub mailbox: MailboxId,
     pub provider: Provider,
-    /// Its own poll interval, if it has one.
+    /// Its own poll interval or its tenant's, if there is one.
     pub every: Option<Duration>,
     /// It was synced before, and no history or comparison is unfinished.
     pub is_settled: bool,
@@ -51,8 +52,9 @@ impl SystemStore {
     /// Lists mailboxes that are due, without inactive tenants and mailboxes. Tenants take turns, and of each the longest overdue
     /// come first.
     pub async fn list_due_mailboxes(&self, limit: u64) -> Result<Vec<DueMailbox>, StoreError> {
+        let interval = interval_seconds(self.store.dialect());
         let sql = format!(
-            "select d.tenant_id, d.mailbox_id, m.provider, cast(m.settings ->> 'interval_seconds' as text),
+            "select d.tenant_id, d.mailbox_id, m.provider, {interval},
                     d.is_history_done and not d.is_listing and m.state in ('active', 'error'),
                     w.expires_at > d.now and w.lost_at is null and w.problem is null and w.last_push_at is not null,
                     d.error_count, coalesce(d.news_at, m.created_at), d.now
@@ -66,6 +68,7 @@ impl SystemStore {
                          where s.next_sync_at <= (select mailroom_now()) and {IS_SYNC_ENABLED} and t.is_active
                          order by s.next_sync_at limit $2) s) d
              join mailboxes m on m.tenant_id = d.tenant_id and m.id = d.mailbox_id
+             join tenants t on t.id = d.tenant_id
              left join push_watches w on w.tenant_id = d.tenant_id and w.mailbox_id = d.mailbox_id
              order by d.turn, d.next_sync_at limit $1"
         );
@@ -148,14 +151,12 @@ impl SystemStore {
 fn due(row: &Row) -> Result<Option<DueMailbox>, StoreError> {
     // A provider of a newer program.
     let Some(provider) = Provider::parse(&row.get::<String>(2)?) else { return Ok(None) };
-    // An invalid setting must not block the others.
-    let every = row.get::<Option<String>>(3)?.and_then(|text| text.parse().ok()).map(Duration::from_secs);
     let (busy_at, now): (Timestamp, Timestamp) = (row.get(7)?, row.get(8)?);
     Ok(Some(DueMailbox {
         tenant: row.get(0)?,
         mailbox: row.get(1)?,
         provider,
-        every,
+        every: row.get::<Option<u64>>(3)?.map(Duration::from_secs),
         is_settled: row.get(4)?,
         is_pushed: row.get::<Option<bool>>(5)?.unwrap_or(false),
         errors: row.get(6)?,

@@ -7,14 +7,17 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
-use domain::{ConnectorError, ConsentFlow, ConsentGrant, MailboxId, MailboxState, Provider, Secret, redact_for_log};
+use domain::{
+    ConnectorError, ConsentFlow, ConsentGrant, MailboxId, MailboxSettings, MailboxState, Provider, Secret,
+    redact_for_log,
+};
 use engine::audit::AuditRecord;
 use engine::consent::{ConsentError, ConsentRequest, ConsentReturn};
 use engine::grant_leases::GrantLease;
 use engine::mailboxes::{ConnectRequest, is_conflict};
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use store::change_record::ChangeRecord;
 use store::sql::mailboxes::Mailbox;
 use store::{Precondition, StoreError};
@@ -405,12 +408,11 @@ async fn connect_new(
 ) -> Result<bool, ConnectFailure> {
     let Some(secret) = consented.secret.clone() else { return Err(ConnectFailure::Consent(no_refresh_token(request))) };
     let id = existing.map_or_else(|| MailboxId::new(app.engine.store.clock()), |existing| existing.id);
-    let mut settings = request.settings.clone();
-    settings.insert("connection".to_owned(), json!({}));
+    let settings = MailboxSettings { connection: json!({}), ..request.settings.clone() };
     let connect = ConnectRequest {
         provider: request.provider,
         address: address.to_owned(),
-        settings: Value::Object(settings),
+        settings,
         secret: Some(secret),
         backfill: request.backfill,
     };
@@ -430,10 +432,8 @@ async fn reconnect(
         let text = "This mailbox is already connected in another way. Remove it there first.";
         return Err(ConnectFailure::Consent(ConsentFailure::new(StatusCode::CONFLICT, "Already connected", text)));
     }
-    let mut settings = existing.settings.as_object().cloned().unwrap_or_default();
-    settings.extend(request.settings.clone());
-    settings.insert("connection".to_owned(), json!({}));
-    let settings = Value::Object(settings);
+    let given = MailboxSettings { connection: json!({}), ..request.settings.clone() };
+    let settings = existing.settings.clone().overridden_by(given);
     let audit_record = audit_record(app, parts, request, existing.id, Some(existing), &settings).await?;
     let engine = app.engine.with_record(audit_record);
     match (&consented.secret, &existing.secret_ref) {
@@ -457,7 +457,7 @@ async fn audit_record(
     request: &ConsentRequest,
     id: MailboxId,
     before: Option<&Mailbox>,
-    settings: &Value,
+    settings: &MailboxSettings,
 ) -> Result<ChangeRecord, ConnectFailure> {
     let now = app.engine.store.system().now().await?;
     let at = Timestamp::from_millisecond(now.as_millisecond()).unwrap_or(now);

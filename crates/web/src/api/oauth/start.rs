@@ -17,7 +17,7 @@ use super::{check_throttle, record_forgery, set_cookie};
 use crate::App;
 use crate::api::Query;
 use crate::api::auth::{ChangeActor, TenantWriter};
-use crate::api::mailbox_changes::backfill;
+use crate::api::mailbox_changes::resolve_backfill;
 use crate::api::mailbox_settings::MailboxSettingsInput;
 use crate::api::problem::Problem;
 use crate::api::users::parse_address;
@@ -31,7 +31,8 @@ pub struct StartConsentParams {
     /// Only this mailbox. Default: the person chooses.
     #[param(example = "me@acme.test")]
     address: Option<String>,
-    /// How much existing mail to fetch: `all`, `none`, or a number of days, such as `30d`. Default: `30d`.
+    /// How much existing mail to fetch: `all`, `none`, or a number of days, such as `30d`. Default: the tenant's setting, else
+    /// `sync.backfill`.
     #[param(example = "30d")]
     backfill: Option<String>,
     /// Names of the labels or folders to sync, separated by commas.
@@ -119,7 +120,7 @@ async fn create_link(
         actor: by.actor(),
         address,
         settings: settings_input.common_settings()?,
-        backfill: backfill(params.backfill.as_deref())?,
+        backfill: resolve_backfill(app, &by.store.tenant_settings().await?, params.backfill.as_deref())?,
     };
     let (ticket, expires_at) = app.engine.create_consent_ticket(&request).await?;
     Ok(LinkView { url: format!("{}{}?ticket={ticket}", app.edge.settings.public_url, site.start), expires_at })

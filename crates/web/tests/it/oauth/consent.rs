@@ -1,9 +1,8 @@
 //! In the browser, with Google: the way there and back, and what follows from it.
 
-use domain::Provider;
+use domain::{Backfill, MailboxSettings, Provider};
 use engine::consent::ConsentRequest;
-use engine::mailboxes::Backfill;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use sim::google::Consent;
 use web::ConsentSite;
 
@@ -128,7 +127,7 @@ async fn operator_link(app: &ConsentApp<GoogleSite>) -> String {
         provider: Provider::Gmail,
         actor: "command:0".to_owned(),
         address: Some(ANN.to_owned()),
-        settings: Map::new(),
+        settings: MailboxSettings::default(),
         backfill: Backfill::All,
     };
     let (ticket, _) = app.engine.create_consent_ticket(&request).await.unwrap();

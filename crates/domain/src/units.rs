@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use engine::mailboxes::Backfill;
-
 pub const SIZE_UNITS: &str = "B, KB, MB, GB, KiB, MiB or GiB";
 pub const DURATION_UNITS: &str = "ms, s, m, h or d";
 
@@ -32,15 +30,6 @@ pub fn parse_size(text: &str) -> Result<u64, QuantityError> {
         _ => return Err(QuantityError::Malformed),
     };
     number.checked_mul(unit).ok_or(QuantityError::TooLarge)
-}
-
-/// Parses `all`, `none`, or a duration.
-pub fn parse_backfill(text: &str) -> Option<Backfill> {
-    match text.trim() {
-        "all" => Some(Backfill::All),
-        "none" => Some(Backfill::None),
-        text => parse_duration(text).ok().map(Backfill::Last),
-    }
 }
 
 /// Parses a duration such as "500ms", "60s", "5 m", "1h30m" or "90d": numbers with units, largest unit first.
