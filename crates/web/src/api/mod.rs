@@ -27,6 +27,7 @@ mod page;
 mod problem;
 mod settings_schemas;
 mod signed_urls;
+mod tenant_settings;
 mod tenants;
 mod usage;
 mod users;

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use domain::{PlanTier, TenantId};
+use domain::{PlanTier, TenantId, TenantSettings};
 use engine::jobs::EraseTenant;
 use serde::{Deserialize, Serialize};
 use store::sql::tenants::Tenant;
@@ -15,6 +15,8 @@ use super::body::{non_null, nullable};
 use super::change::{AuditAction, ChangeRequest, Reply, etag};
 use super::page::{Page, PageParams};
 use super::problem::Problem;
+use super::settings_schemas::TenantSettingsSchema;
+use super::tenant_settings::TenantSettingsChange;
 use super::{Path, Query};
 use crate::App;
 
@@ -29,6 +31,8 @@ pub struct TenantView {
     #[schema(example = "standard")]
     plan: &'static str,
     is_active: bool,
+    #[schema(value_type = TenantSettingsSchema)]
+    settings: TenantSettings,
     #[schema(value_type = String, format = DateTime)]
     created_at: jiff::Timestamp,
     #[schema(value_type = String, format = DateTime)]
@@ -42,8 +46,11 @@ pub struct TenantView {
 
 impl From<Tenant> for TenantView {
     fn from(tenant: Tenant) -> Self {
-        let Tenant { id, name, plan_tier, is_active, created_at, updated_at, deleted_at, hold_reason, .. } = tenant;
-        Self { id, name, plan: plan_tier.as_str(), is_active, created_at, updated_at, deleted_at, hold_reason }
+        let Tenant {
+            id, name, plan_tier, is_active, settings, created_at, updated_at, deleted_at, hold_reason, ..
+        } = tenant;
+        let plan = plan_tier.as_str();
+        Self { id, name, plan, is_active, settings, created_at, updated_at, deleted_at, hold_reason }
     }
 }
 
@@ -63,6 +70,9 @@ pub struct NewTenant {
     name: String,
     #[serde(default)]
     plan: PlanInput,
+    /// Defaults for its mailboxes.
+    #[serde(default)]
+    settings: TenantSettingsChange,
 }
 
 /// Plan of a tenant: its request rate and its share of the workers.
@@ -102,7 +112,8 @@ fn check_name(name: &str) -> Result<(), Problem> {
 pub async fn create(State(app): State<App>, change: ChangeRequest<Operator, NewTenant>) -> Result<Response, Problem> {
     check_name(&change.body.name)?;
     let id = TenantId::new(app.engine.store.clock());
-    let tenant = Tenant::new(id, &change.body.name, change.body.plan.into(), change.now);
+    let settings = change.body.settings.over(TenantSettings::default())?;
+    let tenant = Tenant { settings, ..Tenant::new(id, &change.body.name, change.body.plan.into(), change.now) };
     let reply =
         Reply::created(format!("/v1/tenants/{id}"), &TenantView::from(tenant.clone()))?.with_etag(tenant.version);
     let after = TenantView::audit_json(&tenant)?;
@@ -126,6 +137,10 @@ pub struct TenantChange {
     #[serde(default, deserialize_with = "non_null")]
     #[schema(nullable = false)]
     is_active: Option<bool>,
+    /// Defaults for its mailboxes, obeyed from their next sync on.
+    #[serde(default, deserialize_with = "non_null")]
+    #[schema(nullable = false)]
+    settings: Option<TenantSettingsChange>,
     /// Places a legal hold: the tenant cannot be deleted or erased. Null lifts the hold.
     #[serde(default, deserialize_with = "nullable")]
     #[schema(value_type = Option<String>, max_length = 1000)]
@@ -145,7 +160,7 @@ pub async fn change(
     if before.erasing_at.is_some() {
         return Err(Problem::conflict("this tenant is being erased and cannot be restored"));
     }
-    let TenantChange { name, plan, is_active, hold_reason } = &change.body;
+    let TenantChange { name, plan, is_active, settings, hold_reason } = &change.body;
     let mut after = before.changed_at(change.now);
     if let Some(name) = name {
         check_name(name)?;
@@ -157,6 +172,9 @@ pub async fn change(
     if let Some(is_active) = is_active {
         after.is_active = *is_active;
         after.deleted_at = before.deleted_at.filter(|_| !is_active);
+    }
+    if let Some(settings) = settings {
+        after.settings = settings.over(before.settings.clone())?;
     }
     if let Some(reason) = hold_reason {
         if reason

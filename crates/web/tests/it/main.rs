@@ -13,6 +13,7 @@ mod isolation;
 mod log_capture;
 mod oauth;
 mod reading;
+mod settings;
 mod signed_urls;
 mod tenants;
 mod tokens;
