@@ -3,6 +3,7 @@
 pub mod directory;
 pub mod jobs;
 pub mod mailbox;
+pub mod tenant;
 
 use std::path::PathBuf;
 
@@ -47,7 +48,7 @@ pub enum Command {
     Config(ConfigCommand),
     /// Create and manage tenants
     #[command(subcommand, after_help = "Example:\n  mailroom tenant create acme --plan vip")]
-    Tenant(TenantCommand),
+    Tenant(tenant::TenantCommand),
     /// Connect and manage mailboxes
     #[command(subcommand, after_help = "Example:\n  mailroom mailbox show me@acme.test --tenant acme")]
     Mailbox(mailbox::MailboxCommand),
@@ -159,34 +160,6 @@ pub enum ConfigCommand {
     /// Print every setting with its value and where it came from; secrets are hidden
     #[command(after_help = "Example:\n  mailroom config show --config mailroom.toml")]
     Show,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum TenantCommand {
-    /// Create a tenant
-    #[command(after_help = "Example:\n  mailroom tenant create acme --plan vip")]
-    Create {
-        /// Its name; up to 100 characters
-        name: String,
-        /// Its request rate and share of the workers
-        #[arg(long, default_value = "standard", value_name = "PLAN")]
-        plan: PlanArg,
-    },
-    /// List all tenants
-    #[command(after_help = "Example:\n  mailroom tenant list --json")]
-    List,
-    /// Show one tenant with its mailboxes and counts
-    #[command(after_help = "Example:\n  mailroom tenant show acme")]
-    Show { tenant: String },
-    /// Show a tenant's usage of its providers, what is left, and the progress of backfills
-    #[command(after_help = "Example:\n  mailroom tenant usage acme")]
-    Usage { tenant: String },
-    /// Activate a tenant
-    #[command(after_help = "Example:\n  mailroom tenant activate acme")]
-    Activate { tenant: String },
-    /// Deactivate a tenant: its keys are refused and its jobs do not run; nothing is deleted
-    #[command(after_help = "Example:\n  mailroom tenant deactivate acme")]
-    Deactivate { tenant: String },
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

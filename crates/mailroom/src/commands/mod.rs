@@ -25,6 +25,7 @@ mod secrets;
 mod serve;
 mod sync_options;
 mod tenant;
+mod tenant_settings;
 mod usage;
 mod user;
 mod verify;

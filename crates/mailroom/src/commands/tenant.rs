@@ -2,27 +2,29 @@
 
 use std::process::ExitCode;
 
-use domain::{PlanTier, TenantId};
+use domain::{PlanTier, TenantId, TenantSettings};
 use engine::Engine;
 use serde_json::json;
 use store::sql::tenants::Tenant;
 use store::{Precondition, Store, StoreError};
 use terminal::{Failure, Output, count};
 
-use super::mailbox;
+use super::{mailbox, tenant_settings};
 use crate::app;
-use crate::cli::{self, PlanArg};
+use crate::cli::PlanArg;
+use crate::cli::tenant::TenantCommand;
 use crate::config::Config;
 
-pub async fn run(config: &Config, command: cli::TenantCommand, out: Output) -> Result<ExitCode, Failure> {
+pub async fn run(config: &Config, command: TenantCommand, out: Output) -> Result<ExitCode, Failure> {
     let engine = app::open(config).await?;
     match command {
-        cli::TenantCommand::Create { name, plan } => create(&engine, &name, plan, out).await?,
-        cli::TenantCommand::List => list(&engine.store, out).await?,
-        cli::TenantCommand::Show { tenant } => show(&engine.store, &tenant, out).await?,
-        cli::TenantCommand::Usage { tenant } => super::usage::run(config, &engine, &tenant, out).await?,
-        cli::TenantCommand::Activate { tenant } => set_active(&engine, &tenant, true, out).await?,
-        cli::TenantCommand::Deactivate { tenant } => set_active(&engine, &tenant, false, out).await?,
+        TenantCommand::Create { name, plan } => create(&engine, &name, plan, out).await?,
+        TenantCommand::List => list(&engine.store, out).await?,
+        TenantCommand::Show { tenant } => show(&engine.store, &tenant, out).await?,
+        TenantCommand::Set(args) => tenant_settings::set(&engine, &args, out).await?,
+        TenantCommand::Usage { tenant } => super::usage::run(config, &engine, &tenant, out).await?,
+        TenantCommand::Activate { tenant } => set_active(&engine, &tenant, true, out).await?,
+        TenantCommand::Deactivate { tenant } => set_active(&engine, &tenant, false, out).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -92,6 +94,9 @@ async fn show(store: &Store, name: &str, out: Output) -> Result<(), Failure> {
         tenant.plan_tier.as_str(),
         active(tenant.is_active)
     ))?;
+    if tenant.settings != TenantSettings::default() {
+        out.line(&format!("defaults for its mailboxes: {}", tenant_settings::describe(&tenant.settings)))?;
+    }
     out.line(&format!(
         "{} emails, {} attachments, {} blobs",
         count(totals.emails),

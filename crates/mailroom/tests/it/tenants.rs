@@ -1,6 +1,6 @@
 //! P7: no tenant sees another.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::installation::on_each_database;
 use crate::mail::simple;
@@ -68,5 +68,35 @@ fn key_of_another_tenant_cannot_be_revoked() {
 
         assert_eq!(mailroom.object(&["key", "list", "--tenant", "acme"])["revoked_at"], Value::Null);
         assert_eq!(mailroom.objects(&["key", "list", "--tenant", "other"]), Vec::<Value>::new());
+    });
+}
+
+#[test]
+fn tenant_settings_are_set_shown_and_unset() {
+    on_each_database(|mailroom| {
+        mailroom.ok(&["tenant", "create", "acme"]);
+        let options =
+            ["--backfill", "90d", "--exclude", "Spam,Archive", "--interval", "10m", "--bytes-per-day", "500MB"];
+
+        let set = mailroom.object(&[&["tenant", "set", "acme"], &options[..]].concat());
+
+        let expected = json!({"backfill": "90d", "exclude": ["Spam", "Archive"], "interval_seconds": 600,
+                              "bytes_per_day": 500_000_000});
+        assert_eq!(set["settings"], expected);
+        assert_eq!(mailroom.object(&["tenant", "show", "acme"])["tenant"]["settings"], expected);
+        let unset = mailroom.object(&["tenant", "set", "acme", "--unset", "interval,bytes-per-day,exclude"]);
+        assert_eq!(unset["settings"], json!({"backfill": "90d"}));
+        for (wrong, says) in [
+            (&["--interval", "60d"][..], "--interval must be from 1 to 2592000 seconds"),
+            (&["--interval", "often"][..], "--interval must be a duration"),
+            (&["--backfill", "some"][..], "--backfill must be all, none or a duration"),
+            (&["--bytes-per-day", "2000000 GB"][..], "--bytes-per-day must be a size such as"),
+            (&["--backfill", "90d"][..], "has these settings already"),
+            (&[][..], "name one to change"),
+        ] {
+            mailroom.run(&[&["tenant", "set", "acme"], wrong].concat()).assert_refused(2, &[says]);
+        }
+        let audit = mailroom.select("select entry from audit order by seq");
+        assert!(audit.iter().any(|entry| entry.contains("\"interval_seconds\":600")), "{audit:?}");
     });
 }
