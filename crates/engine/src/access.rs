@@ -4,24 +4,23 @@ use std::sync::Arc;
 
 use domain::connector::{ApiAccess, ConnectorAccount, ConnectorFuture};
 use domain::{Connector, ConnectorError, Secret};
-use store::sql::mailboxes::Mailbox;
 use tokio::sync::Mutex;
 
-use crate::calls::Calls;
 use crate::tokens::{TokenRequest, Tokens};
+use outbound::{Calls, Target};
 
 /// The access of a connected mailbox.
 #[derive(Debug)]
 pub struct MailboxAccess {
     pub tokens: Tokens,
     pub calls: Calls,
-    pub mailbox: Arc<Mailbox>,
+    pub target: Target,
     pub token_request: TokenRequest,
 }
 
 impl ApiAccess for MailboxAccess {
     fn acquire_quota(&self, units: u32) -> ConnectorFuture<'_, ()> {
-        Box::pin(self.calls.spend_units(&self.mailbox, units))
+        Box::pin(self.calls.spend_units(&self.target, units))
     }
 
     fn token(&self) -> ConnectorFuture<'_, Secret<String>> {

@@ -62,7 +62,7 @@ impl Syncer {
             if page == MAX_PAGES {
                 bail!("the provider's list of the mailbox does not end");
             }
-            let page = self.list_with_waits(mailbox, &session, &cursors, since).await;
+            let page = self.list_with_waits(&session, &cursors, since).await;
             let page = page.context("listing the mailbox at its provider")?;
             page.move_cursors(&mut cursors);
             for folder in page.folders {
@@ -119,14 +119,14 @@ const MAX_WAITS: u32 = 10;
 impl Syncer {
     async fn list_with_waits(
         &self,
-        mailbox: &Mailbox,
         session: &MailboxSession,
         cursors: &Cursors,
         since: Option<Timestamp>,
     ) -> Result<ListingPage, ConnectorError> {
         let mut waits = 0;
         loop {
-            match self.calls.make(mailbox, session.connector.list(&session.account, cursors, None, since)).await {
+            match self.calls.make(&session.target, session.connector.list(&session.account, cursors, None, since)).await
+            {
                 Err(ConnectorError::Throttled { retry_after }) if waits < MAX_WAITS => {
                     waits += 1;
                     tokio::time::sleep(retry_after.unwrap_or(Duration::from_secs(5)).min(Duration::from_secs(30)))

@@ -13,9 +13,10 @@ use store::sql::sync::{BackfillProgress, SyncPause};
 use store::sql::usage::CallUsage;
 use store::{StoreError, SystemStore, TenantStore};
 
-use crate::calls::budget::Budget;
-use crate::calls::usage_meter::{hour_start, hours_before};
-use crate::calls::{CallBudgets, CallSettings};
+use crate::target::target_of;
+use crate::usage_writer::{hour_start, hours_before};
+use outbound::budget::Budget;
+use outbound::{CallBudgets, CallSettings};
 
 /// The usage of one tenant at one provider.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -176,7 +177,7 @@ pub async fn of_mailbox(
     let now = store.clock().now();
     let name = mailbox.provider.as_str();
     let (this_hour, last_day) = used(store, now).await?;
-    let budgets = settings.budgets_of_mailbox(mailbox);
+    let budgets = settings.budgets_of(&target_of(mailbox, settings));
     let load = store.find_mailbox_load(mailbox.id, hour_start(now), hours_before(now, 23)).await?;
     let backfill = store.list_backfills(Some(mailbox.id)).await?.remove(&mailbox.id);
     let own = budgets.mailbox.bytes.map(|budget| daily_limit(LimitOwner::Mailbox, budget, load.bytes_last_day));

@@ -11,14 +11,13 @@ pub mod lease_gate;
 pub mod noop;
 #[cfg(feature = "testing")]
 pub mod probe;
-pub mod random;
 pub mod recurring;
 pub mod retry;
 pub mod trace;
 pub mod worker;
 
+pub use domain::{RandomSource, SystemRandom};
 pub use kind::{Completion, Job, JobContext, JobError, JobKind, JobKinds, Pool, new_job};
 pub use lease_gate::{LeaseGate, OpenLeaseGate};
-pub use random::{RandomSource, SystemRandom};
 pub use retry::RetryPolicy;
 pub use worker::{Worker, WorkerSettings, panic_message};

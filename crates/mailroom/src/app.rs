@@ -11,12 +11,10 @@ use connectors::microsoft::MicrosoftOAuth;
 use content::spool::Spool;
 use domain::{ConsentFlow, Provider, Sha256, SystemClock, TenantId, redact_for_log};
 use engine::audit::AuditRecord;
-use engine::calls::budget::Budget;
-use engine::calls::{CallSettings, Calls};
-use engine::coordination::Redis;
 use engine::jobs::RetentionPeriods;
 use engine::oidc::Oidc;
 use engine::push::{GmailPushSettings, GmailPushes, GraphPushes};
+use engine::redis_gate::RedisGate;
 use engine::secrets::KeySource;
 use engine::sync::{SyncSettings, Syncer};
 use engine::webhooks::{AddressPolicy, SystemResolver, WebhookDeliverer, WebhookSender};
@@ -24,6 +22,8 @@ use engine::{Cpu, Engine, Vault};
 use futures_util::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use jobs::{JobKinds, LeaseGate, OpenLeaseGate, SystemRandom, Worker, WorkerSettings};
+use outbound::budget::Budget;
+use outbound::{CallSettings, Calls, Redis};
 use store::blobs::{Blobs, RemoteSettings};
 use store::change_record::ChangeRecord;
 use store::sql::jobs::JobRetention;
@@ -129,7 +129,7 @@ pub fn syncer(config: &Config, engine: &Engine, holder: &str) -> Result<Syncer, 
         .with_workers(config.sync.mailbox_workers)
         .with_discovery_workers(config.sync.discovery_workers);
     Ok(match redis {
-        Some(redis) => syncer.with_gate(Arc::new(redis)),
+        Some(redis) => syncer.with_gate(Arc::new(RedisGate(redis))),
         None => syncer,
     })
 }
@@ -161,7 +161,7 @@ pub fn call_settings(config: &Config) -> CallSettings {
 /// Returns the gate that limits contention for leases: Redis, if it is configured.
 pub fn gate(config: &Config) -> Result<Arc<dyn LeaseGate>, Failure> {
     Ok(match redis(config)? {
-        Some(redis) => Arc::new(redis),
+        Some(redis) => Arc::new(RedisGate(redis)),
         None => Arc::new(OpenLeaseGate),
     })
 }

@@ -13,7 +13,6 @@ use domain::{
     Backfill, Connector, Flags, JobState, MailboxId, MailboxSettings, MailboxState, MessageLimits, PlanTier, Provider,
     Secret, TenantId,
 };
-use engine::calls::Calls;
 use engine::ingest::{IncomingMessage, IngestReport, MessageSource};
 use engine::jobs::RetentionPeriods;
 use engine::mailboxes::ConnectRequest;
@@ -22,6 +21,7 @@ use engine::sync::{SyncMailbox, SyncSettings, Syncer, unique_per_mailbox};
 use engine::{Cpu, Engine, Vault};
 use jiff::SignedDuration;
 use jobs::{Job, JobKinds, SystemRandom, Worker, new_job};
+use outbound::Calls;
 use serde_json::Value;
 use store::blobs::Blobs;
 use store::sql::jobs::{JobFilter, JobRetention};

@@ -134,7 +134,7 @@ impl InProcessServer {
             graph_pushes: None,
             consents: std::collections::HashMap::new(),
             in_flight_keys: web::InFlightKeys::default(),
-            budgets: Arc::new(engine::calls::CallSettings::default()),
+            budgets: Arc::new(outbound::CallSettings::default()),
             backfill: domain::Backfill::Last(std::time::Duration::from_secs(30 * 86_400)),
             max_poll_interval: std::time::Duration::from_secs(60),
             webhook_policy: options.webhook_policy.clone().unwrap_or_else(|| engine::webhooks::AddressPolicy::new([])),

@@ -18,11 +18,11 @@ use axum::routing::get;
 use axum::{Router, middleware};
 use domain::{Backfill, ConsentFlow, Provider};
 use engine::Engine;
-use engine::calls::CallSettings;
 use engine::oidc::Oidc;
 use engine::push::{GmailPushes, GraphPushes};
 use engine::webhooks::AddressPolicy;
 use jiff::SignedDuration;
+use outbound::CallSettings;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 

@@ -6,17 +6,16 @@ use std::time::Duration;
 
 use domain::connector::{ApiAccess, ConnectorAccount, ConnectorFuture, Cursors, NoApiAccess};
 use domain::{
-    Connector, ConnectorError, DirectoryPeoplePage, DirectoryRules, GroupMembers, MailboxId, MailboxSettings,
-    MailboxState, Provider, Secret, TenantId, TenantSettings,
+    Connector, ConnectorError, DirectoryPeoplePage, DirectoryRules, GroupMembers, MailboxId, Provider, Secret, Sha256,
+    TenantId,
 };
 use serde_json::json;
 use store::sql::directories::Directory;
-use store::sql::mailboxes::Mailbox;
 use tokio::sync::Mutex;
 
 use super::{DirectoryLocation, DiscoveryError, rules};
-use crate::calls::Calls;
 use crate::sync::Syncer;
+use outbound::{Calls, Target};
 
 /// Rate limits up to this are waited for within the job, and so often per page. A job without progress for longer is
 /// ended.
@@ -30,8 +29,8 @@ pub struct DirectoryClient {
     connector: Arc<dyn Connector>,
     calls: Calls,
     account: ConnectorAccount,
-    /// A pseudo mailbox that the budgets of its calls are charged to.
-    budget_mailbox: Mailbox,
+    /// The target of its calls, with a mailbox id of its own.
+    target: Target,
 }
 
 /// The access of a directory. Its token lives as long as the client and is stored nowhere.
@@ -69,8 +68,8 @@ impl DirectoryClient {
         let looking =
             DirectoryAccess { connector: connector.clone(), account: account.clone(), token: Mutex::default() };
         account.access = Arc::new(looking);
-        let budget_mailbox = budget_mailbox(id, tenant, provider, directory);
-        Ok(Self { location, rules, connector, calls: syncer.calls.clone(), account, budget_mailbox })
+        let target = directory_target(id, tenant, provider);
+        Ok(Self { location, rules, connector, calls: syncer.calls.clone(), account, target })
     }
 
     pub async fn page(&self, cursors: &Cursors) -> Result<DirectoryPeoplePage, ConnectorError> {
@@ -84,7 +83,7 @@ impl DirectoryClient {
     ) -> Result<T, ConnectorError> {
         for _ in 0..MAX_INLINE_WAITS {
             let future = call().ok_or_else(no_directory)?;
-            match self.calls.make_directory_call(&self.budget_mailbox, future).await {
+            match self.calls.make_directory_call(&self.target, future).await {
                 Err(ConnectorError::RateLimited(wait) | ConnectorError::Throttled { retry_after: Some(wait) })
                     if wait <= MAX_INLINE_WAIT =>
                 {
@@ -93,7 +92,7 @@ impl DirectoryClient {
                 outcome => return outcome,
             }
         }
-        self.calls.make_directory_call(&self.budget_mailbox, call().ok_or_else(no_directory)?).await
+        self.calls.make_directory_call(&self.target, call().ok_or_else(no_directory)?).await
     }
 
     /// Reads the members of the groups that the rules name.
@@ -160,21 +159,15 @@ fn no_directory() -> ConnectorError {
     ConnectorError::Protocol("this provider has no directory".to_owned())
 }
 
-fn budget_mailbox(id: MailboxId, tenant_id: TenantId, provider: Provider, directory: &Directory) -> Mailbox {
-    Mailbox {
-        id,
-        tenant_id,
+fn directory_target(mailbox: MailboxId, tenant: TenantId, provider: Provider) -> Target {
+    Target {
         provider,
-        address: String::new(),
-        state: MailboxState::Active,
-        state_reason: None,
-        state_since: directory.created_at,
-        settings: MailboxSettings::default(),
-        tenant_settings: TenantSettings::default(),
-        secret_ref: None,
-        is_active: true,
-        created_at: directory.created_at,
-        updated_at: directory.updated_at,
-        version: directory.version,
+        endpoint: None,
+        tenant,
+        mailbox,
+        credential: None,
+        // Directories have no quota units that are counted by account.
+        account: Sha256::of(provider.as_str().as_bytes()),
+        bytes_per_day: None,
     }
 }

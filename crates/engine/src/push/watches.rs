@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use domain::RandomSource;
 use domain::connector::{ConnectorAccount, NoApiAccess, WatchRequest};
 use domain::metrics as catalogue;
 use domain::redact_for_log;
 use domain::{Connector, ConnectorError, MailboxId, MailboxState, Provider, SecretId, TenantId};
 use jiff::Timestamp;
-use jobs::RandomSource;
 use store::TenantUnit;
 use store::sql::mailboxes::Mailbox;
 use store::sql::watches::{WatchOutcome, WatchState};
@@ -19,6 +19,7 @@ use crate::access::TrialAccess;
 use crate::jobs::WatchMailbox;
 use crate::retry_policies::WATCH_RETRY;
 use crate::sync::Syncer;
+use crate::target::target_of;
 
 /// How often a watch is renewed. Gmail's lasts for seven days, and Google asks to renew it daily.
 pub(super) const RENEW_INTERVAL: Duration = Duration::from_secs(86_400);
@@ -88,7 +89,7 @@ impl Syncer {
             Some(_) if session.mailbox.provider.has_named_subscription() => {
                 Some(self.subscribe(&session, &watch).await?)
             }
-            Some(call) => Some(self.calls.make(&session.mailbox, call).await),
+            Some(call) => Some(self.calls.make(&session.target, call).await),
             None => None,
         };
         let now = self.engine.store.system().now().await?;
@@ -140,8 +141,9 @@ impl Syncer {
         if connector.unwatch(&account, None).is_none() {
             return Ok(());
         }
+        let target = target_of(&mailbox, self.calls.settings());
         let end = async |name: Option<&str>| match connector.unwatch(&account, name) {
-            Some(call) => self.calls.make(&mailbox, call).await,
+            Some(call) => self.calls.make(&target, call).await,
             None => Ok(()),
         };
         let stopped = if provider.has_named_subscription() {

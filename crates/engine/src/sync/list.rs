@@ -235,7 +235,7 @@ impl MailboxListing<'_> {
             }
         }
         if mailbox.state == MailboxState::Connecting && connector.obtain_token(account).is_some() {
-            self.sync.calls.make(mailbox, connector.check(account)).await?;
+            self.sync.calls.make(&self.session.target, connector.check(account)).await?;
         }
         Ok(())
     }
@@ -338,17 +338,17 @@ impl MailboxListing<'_> {
         change_cursors: &Cursors,
         state: &SyncState,
     ) -> Result<ListingPage, ConnectorError> {
-        let MailboxSession { mailbox, account, connector, .. } = &self.session;
+        let MailboxSession { target, account, connector, .. } = &self.session;
         let call = match self.phase {
             ListingPhase::Changes => connector.changes(account, cursors),
             ListingPhase::History => connector.history(account, cursors, change_cursors, state.since),
             ListingPhase::FullComparison => connector.list(account, cursors, Some(change_cursors), state.since),
         };
         match self.phase {
-            ListingPhase::Changes => self.sync.calls.make(mailbox, call).await,
+            ListingPhase::Changes => self.sync.calls.make(target, call).await,
             // It is of no use to list more than may be fetched.
             ListingPhase::History | ListingPhase::FullComparison => {
-                self.sync.calls.make_fetch(mailbox, self.ctx.job.lane, call).await
+                self.sync.calls.make_fetch(target, self.ctx.job.lane, call).await
             }
         }
     }
@@ -560,7 +560,7 @@ impl MailboxListing<'_> {
             request_watch_again(unit, &self.sync.engine, mailbox.id)?;
         }
         if let Some(pause) = &state.paused
-            && !self.sync.calls.owes_bytes(&self.session.mailbox).await
+            && !self.sync.calls.owes_bytes(&self.session.target).await
         {
             unit.end_pause(self.mailbox(), pause);
         }

@@ -35,11 +35,12 @@ pub use statement_batchers::StatementBatchers;
 
 use crate::Engine;
 use crate::access::MailboxAccess;
-use crate::calls::Calls;
 use crate::retry_policies::UNAVAILABLE_RETRY;
+use crate::target::target_of;
 use crate::tokens::{TokenRequest, TokenSettings, Tokens};
 use mailbox_permits::MailboxPermits;
 use memory_budget::MemoryBudget;
+use outbound::{Calls, Target};
 use poll_limiter::PollLimiter;
 
 /// The shortest pause that is recorded for people to see: a shorter one is over before anybody has looked.
@@ -88,6 +89,8 @@ pub struct Syncer {
 #[derive(Debug)]
 pub(crate) struct MailboxSession {
     pub mailbox: Arc<Mailbox>,
+    /// The target of its calls.
+    pub target: Target,
     pub account: ConnectorAccount,
     pub connector: Arc<dyn Connector>,
     pub scope: FolderScope,
@@ -166,7 +169,8 @@ impl Syncer {
         };
         account.access = self.access(&mailbox, &account, &connector);
         let scope = FolderScope::of(mailbox.settings_in_force());
-        Ok(Some(MailboxSession { mailbox, account, connector, scope }))
+        let target = target_of(&mailbox, self.calls.settings());
+        Ok(Some(MailboxSession { mailbox, target, account, connector, scope }))
     }
 
     /// Returns the tokens and quotas of a mailbox, for providers that have them.
@@ -180,8 +184,9 @@ impl Syncer {
             return Arc::new(NoApiAccess);
         }
         let token_request = TokenRequest { connector: connector.clone(), account: account.clone() };
-        let (tokens, calls, mailbox) = (self.tokens.clone(), self.calls.clone(), mailbox.clone());
-        Arc::new(MailboxAccess { tokens, calls, mailbox, token_request })
+        let target = target_of(mailbox, self.calls.settings());
+        let (tokens, calls) = (self.tokens.clone(), self.calls.clone());
+        Arc::new(MailboxAccess { tokens, calls, target, token_request })
     }
 
     /// Records until when and why a mailbox is throttled, if it is for long.
@@ -189,7 +194,8 @@ impl Syncer {
         if let ConnectorError::Throttled { retry_after: Some(wait) } | ConnectorError::RateLimited(wait) = e
             && *wait >= MIN_RECORDED_PAUSE
         {
-            unit.record_pause(mailbox.id, *wait, self.calls.wait_reason(mailbox));
+            let reason = self.calls.wait_reason(&target_of(mailbox, self.calls.settings()));
+            unit.record_pause(mailbox.id, *wait, &reason.to_string());
         }
     }
 }
@@ -215,7 +221,7 @@ pub(crate) fn job_error(e: &ConnectorError, ctx: &jobs::JobContext) -> jobs::Job
         ConnectorError::Throttled { retry_after: None } | ConnectorError::Unavailable(_) => {
             let tries = ctx.job.token.saturating_sub(1);
             jobs::JobError::Deferred(
-                UNAVAILABLE_RETRY.delay(tries.min(500), &jobs::SystemRandom).unwrap_or(UNAVAILABLE_RETRY.max_delay),
+                UNAVAILABLE_RETRY.delay(tries.min(500), &domain::SystemRandom).unwrap_or(UNAVAILABLE_RETRY.max_delay),
             )
         }
         ConnectorError::Unauthorized(_) => jobs::JobError::Fatal { class: "unauthorized", message: e.to_string() },

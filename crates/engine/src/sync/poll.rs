@@ -96,7 +96,7 @@ impl Syncer {
 
     async fn poll(&self, ctx: &JobContext, job: PollMailboxes) -> Result<Completion, JobError> {
         let Some(_job_permit) = self.poll_limiter.admit(ctx.tenant(), job.provider) else {
-            return Err(JobError::Deferred(LIMITER_RETRY_DELAY.mul_f64(1.0 + jobs::SystemRandom.next_fraction())));
+            return Err(JobError::Deferred(LIMITER_RETRY_DELAY.mul_f64(1.0 + domain::SystemRandom.next_fraction())));
         };
         // Before anything is read, so that waiting jobs take no memory.
         let (owner, count) = ((ctx.tenant(), job.provider), job.mailboxes.len());
@@ -197,7 +197,7 @@ impl Syncer {
         }
         let page = loop {
             let call = session.connector.changes(&session.account, &poll_state.cursors);
-            let Ok(answer) = timeout(POLL_TIMEOUT, self.calls.make(&session.mailbox, call)).await else {
+            let Ok(answer) = timeout(POLL_TIMEOUT, self.calls.make(&session.target, call)).await else {
                 return Ok(PollOutcome::NeedsSync(StartTime::Now));
             };
             match answer {

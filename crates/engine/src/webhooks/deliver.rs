@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
+use domain::RandomSource;
 use domain::metrics as catalogue;
 use domain::{DeliveryId, DeliveryState, SecretId, SecretKind, TenantId, redact_for_log};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use jobs::RandomSource;
 use serde_json::json;
 use store::failpoint::Effect;
 use store::sql::events::Event;

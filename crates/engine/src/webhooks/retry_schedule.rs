@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jobs::RandomSource;
+use domain::RandomSource;
 
 /// The delays after each failed attempt of a delivery, for a little over three days: a weekend, and time for a person to
 /// look at it.

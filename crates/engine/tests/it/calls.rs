@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use domain::RandomSource;
 use domain::connector::ConnectorFuture;
-use domain::{Clock, ConnectorError, Lane, MailboxId, MailboxState, Provider, SystemClock, TenantId};
-use engine::calls::budget::Budget;
-use engine::calls::{Allowance, CallBudgets, CallSettings, Calls};
-use jobs::RandomSource;
+use domain::{ConnectorError, Lane, MailboxId, Provider, Sha256, SystemClock, TenantId};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
-use store::sql::mailboxes::Mailbox;
+use outbound::budget::Budget;
+use outbound::{Allowance, CallBudgets, CallSettings, Calls, Endpoint, Target};
 use tokio::time::{Instant, advance};
 
 /// No jitter.
@@ -36,36 +35,36 @@ impl CountedCalls {
         Self { calls: Calls::new(settings, Arc::new(Zeros), None), made: AtomicU32::new(0) }
     }
 
-    async fn call(&self, mailbox: &Mailbox, outcome: Result<(), ConnectorError>) -> Result<(), ConnectorError> {
+    async fn call(&self, target: &Target, outcome: Result<(), ConnectorError>) -> Result<(), ConnectorError> {
         let call: ConnectorFuture<'_, ()> = Box::pin(async {
             self.made.fetch_add(1, Ordering::Relaxed);
             outcome
         });
-        self.calls.make(mailbox, call).await
+        self.calls.make(target, call).await
     }
 
     /// Calls for mail, or for the directory of the tenant.
     async fn call_either(
         &self,
-        mailbox: &Mailbox,
+        target: &Target,
         is_mail: bool,
         outcome: Result<(), ConnectorError>,
     ) -> Result<(), ConnectorError> {
         if is_mail {
-            self.call(mailbox, outcome).await
+            self.call(target, outcome).await
         } else {
-            self.calls.make_directory_call(mailbox, Box::pin(async { outcome })).await
+            self.calls.make_directory_call(target, Box::pin(async { outcome })).await
         }
     }
 
-    async fn fetch(&self, mailbox: &Mailbox) -> Result<(), ConnectorError> {
-        self.calls.make_fetch(mailbox, Lane::Normal, Box::pin(async { Ok(()) })).await
+    async fn fetch(&self, target: &Target) -> Result<(), ConnectorError> {
+        self.calls.make_fetch(target, Lane::Normal, Box::pin(async { Ok(()) })).await
     }
 
     /// Spends units of the quota; after how many seconds.
-    async fn spend(&self, mailbox: &Mailbox, units: u32) -> Result<u64, ConnectorError> {
+    async fn spend(&self, target: &Target, units: u32) -> Result<u64, ConnectorError> {
         let began = Instant::now();
-        self.calls.spend_units(mailbox, units).await.map(|()| began.elapsed().as_secs())
+        self.calls.spend_units(target, units).await.map(|()| began.elapsed().as_secs())
     }
 
     fn made(&self) -> u32 {
@@ -73,27 +72,19 @@ impl CountedCalls {
     }
 }
 
-pub fn mailbox() -> Mailbox {
-    mailbox_of(TenantId::new(&SystemClock))
+pub fn target() -> Target {
+    target_of_tenant(TenantId::new(&SystemClock))
 }
 
-fn mailbox_of(tenant_id: TenantId) -> Mailbox {
-    let now = SystemClock.now();
-    Mailbox {
-        id: MailboxId::new(&SystemClock),
-        tenant_id,
+fn target_of_tenant(tenant: TenantId) -> Target {
+    Target {
         provider: Provider::Imap,
-        address: "me@acme.test".into(),
-        state: MailboxState::Active,
-        state_reason: None,
-        state_since: now,
-        settings: domain::MailboxSettings::default(),
-        tenant_settings: domain::TenantSettings::default(),
-        secret_ref: None,
-        is_active: true,
-        created_at: now,
-        updated_at: now,
-        version: 1,
+        endpoint: Some(Endpoint::new("imap.acme.test", 993)),
+        tenant,
+        mailbox: MailboxId::new(&SystemClock),
+        credential: None,
+        account: Sha256::of(b"me@acme.test"),
+        bytes_per_day: None,
     }
 }
 
@@ -116,8 +107,8 @@ async fn pass(seconds: u64) {
 #[tokio::test(start_paused = true)]
 async fn open_breaker_probes_every_thirty_seconds() {
     let counted = CountedCalls::new(CallBudgets::default());
-    let (ours, others) = (mailbox(), mailbox());
-    let mates = mailbox_of(ours.tenant_id);
+    let (ours, others) = (target(), target());
+    let mates = target_of_tenant(ours.tenant);
     for _ in 0..10 {
         assert_eq!(counted.call(&ours, unavailable()).await, unavailable());
     }
@@ -139,7 +130,7 @@ async fn open_breaker_probes_every_thirty_seconds() {
 
 #[tokio::test(start_paused = true)]
 async fn mail_and_directory_have_separate_breakers() {
-    let ours = mailbox();
+    let ours = target();
     for fails in [true, false] {
         let counted = CountedCalls::new(CallBudgets::default());
         for _ in 0..10 {
@@ -153,7 +144,7 @@ async fn mail_and_directory_have_separate_breakers() {
 #[tokio::test(start_paused = true)]
 async fn refusals_do_not_open_the_breaker() {
     let counted = CountedCalls::new(CallBudgets::default());
-    let ours = mailbox();
+    let ours = target();
     let answers = [
         ConnectorError::Unauthorized("no".into()),
         ConnectorError::Gone,
@@ -178,8 +169,8 @@ async fn refusals_do_not_open_the_breaker() {
 #[tokio::test(start_paused = true)]
 async fn throttled_mailbox_waits_exactly_as_asked() {
     let counted = CountedCalls::new(CallBudgets::default());
-    let ours = mailbox();
-    let mates = mailbox_of(ours.tenant_id);
+    let ours = target();
+    let mates = target_of_tenant(ours.tenant);
     assert_eq!(counted.call(&ours, wait(17.0)).await, wait(17.0));
 
     pass(16).await;
@@ -198,7 +189,7 @@ async fn throttled_mailbox_waits_exactly_as_asked() {
 #[tokio::test(start_paused = true)]
 async fn hanging_call_times_out_as_a_failure() {
     let counted = CountedCalls::new(CallBudgets::default());
-    let ours = mailbox();
+    let ours = target();
     let begun = Instant::now();
     let all = (0..10).map(|_| counted.calls.make::<()>(&ours, Box::pin(pending())));
     for outcome in futures_util::future::join_all(all).await {
@@ -212,7 +203,7 @@ async fn hanging_call_times_out_as_a_failure() {
 #[tokio::test(start_paused = true)]
 async fn calls_wait_for_the_rate_limit() {
     let counted = CountedCalls::new(CallBudgets::calls_per_second(2.0));
-    let ours = mailbox();
+    let ours = target();
     let begun = Instant::now();
     let outcomes = futures_util::future::join_all((0..13).map(|_| counted.call(&ours, Ok(())))).await;
 
@@ -234,12 +225,12 @@ async fn mailboxes_share_the_budget_of_the_app() {
         mailbox: calls_per_second(1.0),
         ..CallBudgets::default()
     });
-    let ours = mailbox();
-    let mates = mailbox_of(ours.tenant_id);
+    let ours = target();
+    let mates = target_of_tenant(ours.tenant);
     let begun = Instant::now();
     let mut seen = Vec::new();
-    for mailbox in [&ours, &mates, &mailbox(), &mailbox()] {
-        assert_eq!(counted.call(mailbox, Ok(())).await, Ok(()));
+    for target in [&ours, &mates, &self::target(), &self::target()] {
+        assert_eq!(counted.call(target, Ok(())).await, Ok(()));
         seen.push(begun.elapsed().as_millis());
     }
     // The fourth waits for the app.
@@ -254,7 +245,7 @@ async fn mailboxes_share_the_budget_of_the_app() {
 async fn fetched_bytes_delay_the_next_fetch() {
     let mailbox_bytes = Allowance { calls: None, bytes: Some(Budget::per_second(1000.0)), units: None };
     let counted = CountedCalls::new(CallBudgets { mailbox: mailbox_bytes, ..CallBudgets::default() });
-    let ours = mailbox();
+    let ours = target();
     counted.calls.spend_bytes(&ours, 4000).await;
     let begun = Instant::now();
 
@@ -270,7 +261,7 @@ async fn fetched_bytes_delay_the_next_fetch() {
 async fn processes_split_a_budget_without_redis() {
     let counted = CountedCalls::new(CallBudgets::calls_per_second(6.0));
     counted.calls.set_instances(3);
-    let ours = mailbox();
+    let ours = target();
     let begun = Instant::now();
     for _ in 0..6 {
         assert_eq!(counted.call(&ours, Ok(())).await, Ok(()));
@@ -289,7 +280,7 @@ async fn breakers_and_calls_are_counted() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let _recording = metrics::set_default_local_recorder(&recorder);
     let counted = CountedCalls::new(CallBudgets::default());
-    let (ours, others) = (mailbox(), mailbox());
+    let (ours, others) = (target(), target());
     counted.call(&others, Ok(())).await.unwrap();
     for _ in 0..12 {
         assert!(counted.call(&ours, unavailable()).await.is_err());
@@ -313,12 +304,12 @@ async fn breakers_and_calls_are_counted() {
 #[tokio::test(start_paused = true)]
 async fn quota_units_are_waited_for() {
     let counted = CountedCalls::new(CallBudgets::default().with_units(None, Some(Budget::per_minute(600.0))));
-    let ours = mailbox();
-    let other = Mailbox { address: "other@acme.test".into(), ..mailbox() };
+    let ours = target();
+    let other = Target { account: Sha256::of(b"other@acme.test"), ..target() };
 
     assert_eq!(counted.spend(&ours, 20).await, Ok(0));
     assert_eq!(counted.spend(&ours, 100).await, Ok(10), "longer than anybody may wait, but nobody is to blame");
-    assert_ne!(counted.spend(&mailbox(), 20).await, Ok(0), "an account has one allowance, whichever tenant has it");
+    assert_ne!(counted.spend(&target(), 20).await, Ok(0), "an account has one allowance, whichever tenant has it");
     assert_eq!(counted.spend(&other, 20).await, Ok(0), "each account has its own");
     let (first, second) = tokio::join!(counted.spend(&other, 100), counted.spend(&other, 100));
     assert_eq!(first, Ok(10));
@@ -332,9 +323,9 @@ async fn quota_units_are_waited_for() {
 #[tokio::test(start_paused = true)]
 async fn mailboxes_share_the_unit_budget_of_the_app() {
     let counted = CountedCalls::new(CallBudgets::default().with_units(Some(Budget::per_minute(600.0)), None));
-    assert_eq!(counted.calls.spend_units(&mailbox(), 20).await, Ok(()));
+    assert_eq!(counted.calls.spend_units(&target(), 20).await, Ok(()));
     let began = Instant::now();
-    assert_eq!(counted.calls.spend_units(&mailbox(), 20).await, Ok(()));
+    assert_eq!(counted.calls.spend_units(&target(), 20).await, Ok(()));
     assert!(began.elapsed() > Duration::from_secs(1));
-    assert_eq!(CountedCalls::new(CallBudgets::default()).calls.spend_units(&mailbox(), 1_000_000).await, Ok(()));
+    assert_eq!(CountedCalls::new(CallBudgets::default()).calls.spend_units(&target(), 1_000_000).await, Ok(()));
 }

@@ -7,18 +7,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use domain::{Provider, TenantId};
-use engine::calls::budget::{Budget, BudgetOwner, BudgetWait, Charge, Measure};
-use engine::calls::{Allowance, CallBudgets, CallSettings, Calls};
-use engine::coordination::Redis;
+use engine::redis_gate::RedisGate;
+use jobs::SystemRandom;
 use jobs::leader::{Election, Leadership, lead};
-use jobs::{LeaseGate, SystemRandom};
+use outbound::Redis;
+use outbound::budget::{Budget, BudgetOwner, BudgetWait, Charge, Measure};
+use outbound::{Allowance, CallBudgets, CallSettings, Calls};
 use store::Dialect;
 use store::testing::{TestDatabase, WAIT_DEADLINE, on_each_database, wait_until};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::calls::mailbox;
+use crate::calls::target;
 
 /// Long enough for a machine that stops to think for a while.
 const LEASE: Duration = Duration::from_secs(4);
@@ -97,47 +98,47 @@ async fn connected(redis: &Redis) {
 #[tokio::test]
 async fn released_gate_admits_another() {
     let redis = connect(&url(), &fresh());
-    assert!(redis.may_acquire("a", "first", MINUTE).await);
-    assert!(redis.may_acquire("a", "first", MINUTE).await);
-    assert!(!redis.may_acquire("a", "second", MINUTE).await);
-    assert!(redis.may_acquire("b", "second", MINUTE).await);
-    assert!(connect(&url(), &fresh()).may_acquire("a", "second", MINUTE).await);
+    assert!(redis.reserve_lease("a", "first", MINUTE).await);
+    assert!(redis.reserve_lease("a", "first", MINUTE).await);
+    assert!(!redis.reserve_lease("a", "second", MINUTE).await);
+    assert!(redis.reserve_lease("b", "second", MINUTE).await);
+    assert!(connect(&url(), &fresh()).reserve_lease("a", "second", MINUTE).await);
 
-    redis.release("a", "second").await; // not its own
-    assert!(!redis.may_acquire("a", "second", MINUTE).await);
-    redis.release("a", "first").await;
-    assert!(redis.may_acquire("a", "second", Duration::from_millis(100)).await);
+    redis.release_lease("a", "second").await; // not its own
+    assert!(!redis.reserve_lease("a", "second", MINUTE).await);
+    redis.release_lease("a", "first").await;
+    assert!(redis.reserve_lease("a", "second", Duration::from_millis(100)).await);
 
-    wait_until("a turn runs out", async || redis.may_acquire("a", "first", MINUTE).await).await;
+    wait_until("a turn runs out", async || redis.reserve_lease("a", "first", MINUTE).await).await;
 }
 
 #[tokio::test]
 async fn gate_is_open_while_redis_is_away() {
     let server = Server::start();
     let redis = connect(&server.url, "mailroom");
-    assert!(redis.may_acquire("a", "first", MINUTE).await);
-    assert!(!redis.may_acquire("a", "second", MINUTE).await);
+    assert!(redis.reserve_lease("a", "first", MINUTE).await);
+    assert!(!redis.reserve_lease("a", "second", MINUTE).await);
 
     server.signal("-STOP");
-    assert!(redis.clone().with_timeout(Duration::from_millis(50)).may_acquire("a", "second", MINUTE).await);
+    assert!(redis.clone().with_timeout(Duration::from_millis(50)).reserve_lease("a", "second", MINUTE).await);
     server.signal("-CONT");
     connected(&redis).await;
-    assert!(!redis.may_acquire("a", "third", MINUTE).await);
+    assert!(!redis.reserve_lease("a", "third", MINUTE).await);
 
     server.signal("-KILL");
-    assert!(redis.may_acquire("a", "fourth", MINUTE).await);
-    assert!(redis.may_acquire("a", "fifth", MINUTE).await);
+    assert!(redis.reserve_lease("a", "fourth", MINUTE).await);
+    assert!(redis.reserve_lease("a", "fifth", MINUTE).await);
     server.start_again();
     connected(&redis).await;
-    assert!(redis.may_acquire("a", "fourth", MINUTE).await);
-    assert!(!redis.may_acquire("a", "fifth", MINUTE).await);
+    assert!(redis.reserve_lease("a", "fourth", MINUTE).await);
+    assert!(!redis.reserve_lease("a", "fifth", MINUTE).await);
 }
 
 #[tokio::test]
 async fn redis_password_is_not_revealed() {
     let redis = Redis::connect("redis://:hunter2@127.0.0.1:1", "mailroom").unwrap();
     assert!(!format!("{redis:?}").contains("hunter2"));
-    assert!(redis.may_acquire("a", "first", MINUTE).await);
+    assert!(redis.reserve_lease("a", "first", MINUTE).await);
     assert!(Redis::connect("http://127.0.0.1:1", "mailroom").is_err());
 }
 
@@ -215,7 +216,7 @@ fn calls(redis: Redis) -> Calls {
 async fn make_ten(calls: &Calls) -> usize {
     let mut made = 0;
     for _ in 0..10 {
-        let call = calls.make(&mailbox(), Box::pin(async { Ok(()) })).await;
+        let call = calls.make(&target(), Box::pin(async { Ok(()) })).await;
         made += usize::from(call.is_ok());
     }
     made
@@ -271,7 +272,7 @@ impl Candidate {
         let (stop, mut stopped) = watch::channel(false);
         let stage = stage.clone();
         let task = tokio::spawn(async move {
-            let gate = Arc::new(Redis::connect(&stage.url, "mailroom").unwrap());
+            let gate = Arc::new(RedisGate(Redis::connect(&stage.url, "mailroom").unwrap()));
             let election = Election { name: "scheduler".into(), holder: format!("holder-{n}"), lease: LEASE, gate };
             let stopped = async move { drop(stopped.wait_for(|stop| *stop).await) };
             let work = |leadership: Leadership| {

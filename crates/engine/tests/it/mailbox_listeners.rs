@@ -5,10 +5,10 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use domain::SystemRandom;
 use domain::{ConnectorError, Lane, MailboxId, Provider};
-use engine::calls::Calls;
 use engine::mailbox_listeners::{ListenSettings, listen_to_mailboxes};
-use jobs::SystemRandom;
+use outbound::Calls;
 use store::TenantStore;
 use store::sql::jobs::JobFilter;
 use store::sql::mailboxes::Mailbox;

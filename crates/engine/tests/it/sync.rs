@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use domain::connector::{FolderSnapshot, ListingPage, SeenMessage};
 use domain::{Backfill, ConnectorError, FolderRole, MailboxSettings};
-use engine::calls::Calls;
 use engine::mailboxes::ConnectRequest;
+use outbound::Calls;
 use store::testing::on_each_database;
 use testkit::app::ADDRESS;
 use testkit::pages::{folder, page, placement, seen_message};

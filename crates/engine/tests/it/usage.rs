@@ -1,8 +1,8 @@
 //! What a tenant uses of its providers, and when what waits will be here.
 
 use domain::{MailboxId, MailboxSettings, PlanTier, Provider, SystemClock};
-use engine::calls::CallSettings;
 use engine::usage::{self, FORECAST_STILL_LISTING};
+use outbound::CallSettings;
 use store::TenantStore;
 use store::sql::mailboxes::NewMailbox;
 use store::testing::on_each_database;

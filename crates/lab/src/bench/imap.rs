@@ -9,9 +9,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use domain::SystemRandom;
 use engine::Engine;
 use engine::mailbox_listeners::ListenSettings;
-use jobs::SystemRandom;
 use serde_json::{Value, json};
 use sim::mail::{Generator, bench_mailbox};
 use store::TenantStore;

@@ -266,7 +266,7 @@ fn new_job(store: &Store, args: &EnqueueArgs, delay: Option<Duration>) -> NewJob
         unique: None,
         order_key: None,
         after: Vec::new(),
-        traceparent: Some(jobs::trace::new_traceparent(&jobs::SystemRandom)),
+        traceparent: Some(jobs::trace::new_traceparent(&domain::SystemRandom)),
     }
 }
 

@@ -1,8 +1,8 @@
 //! Rate limits of providers.
 
 use domain::setting_values::MAX_BYTES_PER_DAY;
-use engine::calls::budget::Budget;
-use engine::calls::{Allowance, CallBudgets};
+use outbound::budget::Budget;
+use outbound::{Allowance, CallBudgets};
 
 use super::ConfigError;
 use super::reader::SettingsReader;

@@ -1,7 +1,8 @@
 //! Mailboxes: their rows, states and settings.
 
 use domain::{
-    EventType, MailboxEvent, MailboxId, MailboxSettings, MailboxState, Provider, SettingsInForce, TenantId, TenantSettings,
+    EventType, MailboxEvent, MailboxId, MailboxSettings, MailboxState, Provider, SettingsInForce, TenantId,
+    TenantSettings,
 };
 use jiff::Timestamp;
 use serde::Serialize;

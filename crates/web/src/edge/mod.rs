@@ -33,9 +33,9 @@ use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use domain::{TenantId, metrics as catalogue, redact_for_log};
-use engine::coordination::Redis;
 use futures_util::FutureExt;
 use jobs::panic_message;
+use outbound::Redis;
 use tokio::time::{Instant, timeout};
 use tracing::Instrument;
 

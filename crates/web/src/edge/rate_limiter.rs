@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use domain::{PlanTier, TenantId};
-use engine::coordination::Redis;
+use outbound::Redis;
 use tokio::time::Instant;
 
 use super::settings::PlanRates;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use domain::{ConnectorError, DirectoryRules, Provider, TenantId};
 use engine::directory::{DiscoveryError, DiscoveryOutcome};
 use engine::jobs::{DiscoverDirectories, DiscoverDirectory, DiscoveryMode};
+use engine::target::target_of;
 use jobs::new_job;
 use serde_json::json;
 use sim::people::{PeopleOperation, PersonChange};
@@ -183,7 +184,10 @@ async fn failing_directory_does_not_delay_mailboxes() {
             let is_left_alone = matches!(last, Some(DiscoveryError::Provider(ConnectorError::RateLimited(_))));
             assert!(is_left_alone, "its breaker is open: {last:?}");
             let ours = mailbox(&acme, &address("user2")).await;
-            assert_eq!(app.syncer.calls.make(&ours, Box::pin(async { Ok(()) })).await, Ok(()));
+            assert_eq!(
+                app.syncer.calls.make(&target_of(&ours, app.syncer.calls.settings()), Box::pin(async { Ok(()) })).await,
+                Ok(())
+            );
             app.google.clear_faults();
             app.microsoft.clear_faults();
         }

@@ -239,7 +239,8 @@ async fn timed_out_delivery_is_tried_again() {
         let mut app = WebhookApp::new(db).await;
         let sender = WebhookSender::new(local(), Arc::new(SystemResolver::default())).unwrap();
         let sender = sender.with_timeout(Duration::from_millis(200));
-        app.courier = engine::webhooks::WebhookDeliverer::new(app.engine.clone(), sender, Arc::new(jobs::SystemRandom));
+        app.courier =
+            engine::webhooks::WebhookDeliverer::new(app.engine.clone(), sender, Arc::new(domain::SystemRandom));
         let (webhook, _) = app.add("/hook").await;
         app.receiver.answer("/hook", Reply::Nothing);
         app.emit_events(1).await;

@@ -9,10 +9,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use domain::SystemRandom;
 use domain::TenantId;
 use engine::Engine;
 use engine::schedule::{self, PollIntervals, TickOutcome};
-use jobs::SystemRandom;
 use serde_json::{Value, json};
 use store::{bench, scratch};
 use terminal::{Failure, Output, count, note, process};

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use domain::{MailboxState, Provider};
 use engine::Engine;
-use engine::calls::bytes_per_day;
 use engine::push::PushStatus;
+use engine::target::bytes_per_day;
 use serde_json::json;
 use store::sql::mailboxes::Mailbox;
 use store::sql::sync::{BackfillProgress, SyncPause};

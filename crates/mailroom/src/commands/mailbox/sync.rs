@@ -67,7 +67,7 @@ pub(super) async fn run(
     let seconds = begun.elapsed().as_secs_f64();
     if let Some((worker, syncer)) = worker {
         worker.shut_down().await;
-        syncer.calls.write_usage(&engine.store).await?;
+        engine::usage_writer::write_usage(&syncer.calls, &engine.store).await?;
     }
     outcome?;
     if out.json {

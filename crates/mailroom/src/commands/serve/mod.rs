@@ -256,7 +256,7 @@ async fn write_usage(syncer: Syncer, mut stopped: watch::Receiver<bool>) -> Resu
     let mut is_over = false;
     while !is_over {
         is_over = tokio::time::timeout(USAGE_WRITE_INTERVAL, stopped.wait_for(|stopped| *stopped)).await.is_ok();
-        if let Err(e) = syncer.calls.write_usage(&syncer.engine.store).await {
+        if let Err(e) = engine::usage_writer::write_usage(&syncer.calls, &syncer.engine.store).await {
             tracing::debug!(error = redact_for_log(&e), "writing provider usage failed");
         }
     }

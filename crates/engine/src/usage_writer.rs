@@ -1,39 +1,27 @@
-//! Counts the calls and bytes of each tenant at each provider, and writes them now and then, so that people see them
-//! wherever the calls were made. A process that dies loses the last seconds.
+//! Writes the calls and bytes of each tenant at each provider now and then, so that people see them wherever the calls were
+//! made. A process that dies loses the last seconds.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
-
-use domain::{Provider, TenantId};
 use jiff::{Timestamp, ToSpan};
+use outbound::Calls;
 use store::sql::usage::{CallUsage, NewUsage};
 use store::{Store, StoreError};
 
-#[derive(Debug, Default)]
-pub struct UsageMeter(Mutex<HashMap<(TenantId, Provider), CallUsage>>);
-
-impl UsageMeter {
-    pub fn count(&self, owner: (TenantId, Provider), calls: u64, bytes: u64) {
-        let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let used = counted.entry(owner).or_default();
-        used.calls += calls;
-        used.bytes += bytes;
+/// Writes the usage since the last time. What cannot be written is kept for the next time.
+pub async fn write_usage(calls: &Calls, store: &Store) -> Result<(), StoreError> {
+    let counts = calls.take_usage();
+    let hour = hour_start(store.clock().now());
+    let usage: Vec<NewUsage> = counts
+        .iter()
+        .map(|(&(tenant, provider), count)| {
+            let usage = CallUsage { calls: count.calls, bytes: count.bytes };
+            NewUsage { tenant, provider, hour, usage }
+        })
+        .collect();
+    let written = store.system().add_usage(&usage).await;
+    if written.is_err() {
+        calls.return_usage(counts);
     }
-
-    /// Writes the counts since the last time. What cannot be written is kept for the next time.
-    pub async fn write(&self, store: &Store) -> Result<(), StoreError> {
-        let counted = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        let hour = hour_start(store.clock().now());
-        let usage: Vec<NewUsage> = counted
-            .iter()
-            .map(|(&(tenant, provider), &used)| NewUsage { tenant, provider, hour, usage: used })
-            .collect();
-        let written = store.system().add_usage(&usage).await;
-        if written.is_err() {
-            counted.into_iter().for_each(|(owner, used)| self.count(owner, used.calls, used.bytes));
-        }
-        written
-    }
+    written
 }
 
 /// Returns the beginning of the hour that contains `at`.
@@ -50,7 +38,10 @@ pub fn hours_before(at: Timestamp, hours: i64) -> Timestamp {
 
 #[cfg(test)]
 mod tests {
-    use domain::{PlanTier, SystemClock};
+    use std::collections::HashMap;
+
+    use domain::{PlanTier, Provider, SystemClock, TenantId};
+    use outbound::usage_meter::CallCount;
     use store::testing::on_each_database;
 
     use super::*;
@@ -61,14 +52,16 @@ mod tests {
             let tenant =
                 async |name| db.store.system().create_tenant(name, PlanTier::Standard).await.unwrap().unwrap().id;
             let (acme, other) = (tenant("acme").await, tenant("other").await);
-            let meter = UsageMeter::default();
+            let meter = Calls::default();
             for _ in 0..2 {
-                meter.count((acme, Provider::Gmail), 3, 1000);
-                meter.count((acme, Provider::Outlook), 1, 0);
-                meter.count((other, Provider::Gmail), 10, 10);
-                meter.count((TenantId::new(&SystemClock), Provider::Gmail), 7, 7);
-                meter.write(&db.store).await.unwrap();
-                meter.write(&db.store).await.unwrap();
+                meter.return_usage(HashMap::from([
+                    ((acme, Provider::Gmail), CallCount { calls: 3, bytes: 1000 }),
+                    ((acme, Provider::Outlook), CallCount { calls: 1, bytes: 0 }),
+                    ((other, Provider::Gmail), CallCount { calls: 10, bytes: 10 }),
+                    ((TenantId::new(&SystemClock), Provider::Gmail), CallCount { calls: 7, bytes: 7 }),
+                ]));
+                write_usage(&meter, &db.store).await.unwrap();
+                write_usage(&meter, &db.store).await.unwrap();
             }
 
             let since = hours_before(db.store.clock().now(), 1);

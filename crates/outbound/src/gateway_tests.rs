@@ -1,6 +1,9 @@
 //! Calls wait for their budgets, and are not made while a provider asks to wait.
 
-use domain::{Clock, MailboxId, MailboxSettings, MailboxState, SecretId, SystemClock, TenantSettings};
+use domain::{MailboxId, SecretId, Sha256, SystemClock};
+
+use crate::budget::Budget;
+use crate::limits::Allowance;
 
 use super::*;
 
@@ -8,76 +11,27 @@ fn throttled(wait: Duration) -> ConnectorError {
     ConnectorError::Throttled { retry_after: Some(wait) }
 }
 
-fn mailbox() -> Mailbox {
-    let now = SystemClock.now();
-    Mailbox {
-        id: MailboxId::new(&SystemClock),
-        tenant_id: TenantId::new(&SystemClock),
+fn target() -> Target {
+    Target {
         provider: Provider::Gmail,
-        address: "me@acme.test".into(),
-        state: MailboxState::Active,
-        state_reason: None,
-        state_since: now,
-        settings: MailboxSettings::default(),
-        tenant_settings: TenantSettings::default(),
-        secret_ref: None,
-        is_active: true,
-        created_at: now,
-        updated_at: now,
-        version: 1,
+        endpoint: None,
+        tenant: TenantId::new(&SystemClock),
+        mailbox: MailboxId::new(&SystemClock),
+        credential: None,
+        account: Sha256::of(b"me@acme.test"),
+        bytes_per_day: None,
     }
 }
 
-/// Returns the byte budget of a mailbox with these settings, beside the setting for all IMAP mailboxes.
-fn byte_budget(provider: Provider, settings: serde_json::Value, imap_bytes_per_day: Option<u64>) -> Option<Budget> {
-    let mailbox = Mailbox { provider, settings: settings.into(), ..mailbox() };
-    let settings = CallSettings { imap_bytes_per_day, ..CallSettings::default() };
-    settings.budgets_of_mailbox(&mailbox).mailbox.bytes
-}
-
-fn at_host(host: &str) -> serde_json::Value {
-    serde_json::json!({"connection": {"host": host}})
-}
-
-fn own_quota(bytes: u64) -> serde_json::Value {
-    serde_json::json!({"connection": {"host": "imap.gmail.com"}, "bytes_per_day": bytes})
-}
-
-fn per_day(bytes: f64) -> Option<Budget> {
-    Some(Budget::per_day(bytes))
-}
-
-#[test]
-fn byte_quota_is_own_configured_or_known() {
-    assert_eq!(byte_budget(Provider::Imap, at_host("imap.acme.test"), None), None);
-    assert_eq!(byte_budget(Provider::Imap, at_host("imap.acme.test"), Some(5_000_000)), per_day(5e6));
-    assert_eq!(byte_budget(Provider::Imap, at_host("imap.gmail.com"), None), per_day(2e9));
-    assert_eq!(byte_budget(Provider::Imap, at_host("IMAP.GoogleMail.com."), None), per_day(2e9));
-    assert_eq!(byte_budget(Provider::Imap, at_host("imap.gmail.com"), Some(0)), None, "0 means unlimited");
-    assert_eq!(byte_budget(Provider::Imap, own_quota(7_000), Some(5_000_000)), per_day(7e3));
-    assert_eq!(byte_budget(Provider::Imap, own_quota(0), Some(5_000_000)), None);
-    assert_eq!(byte_budget(Provider::Outlook, at_host("imap.gmail.com"), Some(5_000_000)), None);
-    assert_eq!(byte_budget(Provider::Outlook, own_quota(7_000), None), per_day(7e3));
-}
-
-#[test]
-fn byte_quota_is_inherited_from_the_tenant() {
-    let tenant_settings = TenantSettings { bytes_per_day: Some(5_000), ..TenantSettings::default() };
-    let settings = CallSettings { imap_bytes_per_day: Some(9_000), ..CallSettings::default() };
-    let inherits = Mailbox { provider: Provider::Imap, tenant_settings, ..mailbox() };
-    let own = Mailbox { settings: own_quota(7_000).into(), ..inherits.clone() };
-
-    assert_eq!(settings.budgets_of_mailbox(&inherits).mailbox.bytes, per_day(5e3));
-    assert_eq!(settings.budgets_of_mailbox(&own).mailbox.bytes, per_day(7e3));
+/// Returns a mailbox of a tenant at a server.
+fn at_host(tenant: TenantId, host: &str) -> Target {
+    Target { provider: Provider::Imap, endpoint: Some(Endpoint::new(host, 993)), tenant, ..target() }
 }
 
 #[tokio::test(start_paused = true)]
 async fn mailbox_over_its_byte_quota_waits_alone() {
     let calls = Calls::default();
-    let (ours, other) = (
-        Mailbox { settings: serde_json::json!({"bytes_per_day": 86_400}).into(), ..mailbox() },
-        Mailbox { settings: serde_json::json!({}).into(), ..mailbox() },
-    );
+    let (ours, other) = (Target { bytes_per_day: Some(86_400), ..target() }, target());
     let call = async |mailbox| calls.make_fetch(mailbox, Lane::Normal, Box::pin(async { Ok(()) })).await;
     for mailbox in [&ours, &other] {
         assert_eq!(call(mailbox).await, Ok(()));
@@ -86,7 +40,7 @@ async fn mailbox_over_its_byte_quota_waits_alone() {
 
     let Err(ConnectorError::RateLimited(wait)) = call(&ours).await else { panic!("it owes 90 bytes, at 0.9 a second") };
     assert!((99..=106).contains(&wait.as_secs()), "{wait:?}");
-    assert_eq!(calls.wait_reason(&ours), "the mailbox's daily byte quota is used up");
+    assert_eq!(calls.wait_reason(&ours), WaitReason::ByteQuota);
     assert_eq!(call(&other).await, Ok(()));
     assert_eq!(calls.make(&ours, Box::pin(async { Ok(()) })).await, Ok(()), "polls cost no bytes");
     assert!(calls.owes_bytes(&ours).await && !calls.owes_bytes(&other).await);
@@ -95,17 +49,17 @@ async fn mailbox_over_its_byte_quota_waits_alone() {
     assert!(!calls.owes_bytes(&ours).await);
     let asked = async { Err::<(), _>(throttled(Duration::from_secs(300))) };
     assert_eq!(calls.make(&ours, Box::pin(asked)).await, Err(throttled(Duration::from_secs(300))));
-    assert_eq!(calls.wait_reason(&ours), "the provider asked to wait");
+    assert_eq!(calls.wait_reason(&ours), WaitReason::RetryAfter);
 }
 
 /// Returns another mailbox of the same tenant.
-fn same_tenant(mailbox: &Mailbox, secret: Option<SecretId>) -> Mailbox {
-    Mailbox { id: MailboxId::new(&SystemClock), secret_ref: secret.map(|secret| secret.to_string()), ..mailbox.clone() }
+fn same_tenant(target: &Target, credential: Option<SecretId>) -> Target {
+    Target { mailbox: MailboxId::new(&SystemClock), credential, ..target.clone() }
 }
 
 #[tokio::test(start_paused = true)]
 async fn each_owner_has_its_own_budgets() {
-    let (ours, stranger) = (mailbox(), mailbox());
+    let (ours, stranger) = (target(), target());
     let secret = SecretId::new(&SystemClock);
     let colleague = same_tenant(&ours, None);
     let (own, shared) = (same_tenant(&ours, Some(secret)), same_tenant(&ours, Some(secret)));
@@ -138,27 +92,27 @@ async fn each_owner_has_its_own_budgets() {
 async fn hanging_provider_does_not_block_others() {
     let settings = CallSettings { max_in_flight: Some(3), ..CallSettings::default() };
     let calls = Calls::new(settings, Arc::new(SystemRandom), None);
-    let other = Mailbox { provider: Provider::Outlook, ..mailbox() };
-    let ours = mailbox();
+    let other = Target { provider: Provider::Outlook, ..target() };
+    let ours = target();
     let mut hanging: Vec<_> =
         (0..3).map(|_| Box::pin(calls.make::<()>(&ours, Box::pin(std::future::pending())))).collect();
     for call in &mut hanging {
         assert!(futures_util::poll!(call).is_pending());
     }
 
-    let refused = calls.make(&mailbox(), Box::pin(async { Ok(()) })).await;
+    let refused = calls.make(&target(), Box::pin(async { Ok(()) })).await;
     assert!(matches!(refused, Err(ConnectorError::RateLimited(wait)) if wait >= Duration::from_secs(5)), "{refused:?}");
     assert_eq!(calls.make(&other, Box::pin(async { Ok(()) })).await, Ok(()));
 
     drop(hanging.pop());
-    assert_eq!(calls.make(&mailbox(), Box::pin(async { Ok(()) })).await, Ok(()), "a cancelled call frees its permit");
+    assert_eq!(calls.make(&target(), Box::pin(async { Ok(()) })).await, Ok(()), "a cancelled call frees its permit");
 }
 
 /// Calls that do not end.
 async fn hang<'a>(
     calls: &'a Calls,
     kind: CallKind,
-    mailbox: &'a Mailbox,
+    mailbox: &'a Target,
     count: usize,
 ) -> Vec<impl Future<Output = Result<(), ConnectorError>> + Unpin + 'a> {
     let mut hanging: Vec<_> =
@@ -173,7 +127,7 @@ async fn hang<'a>(
 async fn fetches_leave_permits_to_polls_and_new_mail() {
     let settings = CallSettings { max_in_flight: Some(10), ..CallSettings::default() };
     let calls = Calls::new(settings, Arc::new(SystemRandom), None);
-    let ours = mailbox();
+    let ours = target();
     let old = hang(&calls, CallKind::Fetch(Lane::Low), &ours, 6).await;
     let refused = calls.make_fetch(&ours, Lane::Low, Box::pin(async { Ok(()) })).await;
     assert!(matches!(refused, Err(ConnectorError::RateLimited(_))), "{refused:?}");
@@ -199,7 +153,7 @@ async fn refused_call_takes_no_budget() {
         let budgets = CallBudgets::calls_per_second(10.0);
         let settings = CallSettings { default_budgets: budgets, max_in_flight: Some(2), ..CallSettings::default() };
         let calls = Calls::new(settings, Arc::new(SystemRandom), None);
-        let ours = mailbox();
+        let ours = target();
         let hanging = hang(&calls, CallKind::Poll, &ours, 2).await;
         for _ in 0..1000 {
             let refused = calls.make_kind(kind, &ours, Box::pin(async { Ok(()) })).await;
@@ -220,7 +174,7 @@ async fn waiting_for_a_budget_holds_no_permit() {
     let budgets = CallBudgets { tenant: slow, ..CallBudgets::default() };
     let settings = CallSettings { default_budgets: budgets, max_in_flight: Some(2), ..CallSettings::default() };
     let calls = Calls::new(settings, Arc::new(SystemRandom), None);
-    let (ours, other) = (mailbox(), mailbox());
+    let (ours, other) = (target(), target());
     assert_eq!(calls.make(&ours, Box::pin(async { Ok(()) })).await, Ok(()));
     for kind in [CallKind::Poll, CallKind::Fetch(Lane::Normal), CallKind::Fetch(Lane::Low)] {
         let waiting = hang(&calls, kind, &ours, 1).await;
@@ -241,16 +195,76 @@ async fn idle_state_is_evicted() {
         (state.breakers.len(), state.retry_after.len(), state.buckets.len())
     };
     for _ in 0..100 {
-        let mailbox = mailbox();
+        let mailbox = target();
         let _ = calls.make::<()>(&mailbox, Box::pin(async { Err(throttled(Duration::from_secs(90))) })).await;
         calls.spend_bytes(&mailbox, 100).await;
     }
     assert_eq!(kept(), (100, 100, 400));
 
     tokio::time::advance(Duration::from_secs(89)).await;
-    let _ = calls.make(&mailbox(), Box::pin(async { Ok(()) })).await;
+    let _ = calls.make(&target(), Box::pin(async { Ok(()) })).await;
     assert_eq!(kept(), (101, 100, 202), "calls are affordable again, bytes are still owed");
     tokio::time::advance(Duration::from_secs(601)).await;
-    let _ = calls.make(&mailbox(), Box::pin(async { Ok(()) })).await;
+    let _ = calls.make(&target(), Box::pin(async { Ok(()) })).await;
     assert_eq!(kept(), (1, 0, 2));
+}
+
+/// A dead server opens the breaker of its own callers only.
+#[tokio::test(start_paused = true)]
+async fn dead_server_stops_only_calls_of_its_tenant_to_it() {
+    let calls = Calls::default();
+    let (ours, stranger) = (TenantId::new(&SystemClock), TenantId::new(&SystemClock));
+    for _ in 0..10 {
+        let down = async { Err::<(), _>(ConnectorError::Unavailable("refused".to_owned())) };
+        let _ = calls.make(&at_host(ours, "dead.acme.test"), Box::pin(down)).await;
+    }
+
+    let call = async |target: Target| calls.make(&target, Box::pin(async { Ok(()) })).await;
+    let stopped = call(at_host(ours, "Dead.acme.test.")).await;
+    assert!(matches!(stopped, Err(ConnectorError::RateLimited(_))), "{stopped:?}");
+    let other_port = Target { endpoint: Some(Endpoint::new("dead.acme.test", 143)), ..at_host(ours, "") };
+    for target in [at_host(ours, "imap.acme.test"), at_host(stranger, "dead.acme.test"), other_port] {
+        assert_eq!(call(target.clone()).await, Ok(()), "{target:?}");
+    }
+    let reason = calls.wait_reason(&at_host(ours, "dead.acme.test")).to_string();
+    assert_eq!(reason, "the circuit breaker of dead.acme.test:993 is open");
+}
+
+/// Keeps as many calls to a target in flight as there may be.
+async fn fill<'a>(calls: &'a Calls, target: &'a Target) -> Vec<ConnectorFuture<'a, ()>> {
+    let mut held: Vec<ConnectorFuture<'a, ()>> = Vec::new();
+    loop {
+        let mut call: ConnectorFuture<'a, ()> = Box::pin(calls.make(target, Box::pin(std::future::pending())));
+        if futures_util::poll!(&mut call).is_ready() {
+            return held;
+        }
+        held.push(call);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hanging_server_leaves_calls_to_others() {
+    let settings = CallSettings { max_in_flight: Some(16), ..CallSettings::default() };
+    let calls = Calls::new(settings, Arc::new(SystemRandom), None);
+    let [first, second, third] = [(); 3].map(|()| TenantId::new(&SystemClock));
+    let hanging = [first, second, third].map(|tenant| at_host(tenant, "hangs.acme.test"));
+
+    let held = fill(&calls, &hanging[0]).await;
+    assert_eq!(held.len(), 4, "a tenant has a quarter at one server");
+    let more = fill(&calls, &hanging[1]).await;
+    assert_eq!(more.len(), 4);
+    let none = fill(&calls, &hanging[2]).await;
+    assert_eq!(none.len(), 0, "a server has half");
+
+    let others = [at_host(first, "a.acme.test"), at_host(first, "b.acme.test"), at_host(second, "a.acme.test")];
+    let at_a = fill(&calls, &others[0]).await;
+    assert_eq!(at_a.len(), 4, "a tenant has half over all servers");
+    assert_eq!(fill(&calls, &others[1]).await.len(), 0);
+    assert_eq!(fill(&calls, &others[2]).await.len(), 4, "all calls of the provider are used");
+    drop((held, more, at_a));
+
+    tokio::time::advance(EVICT_INTERVAL).await;
+    assert_eq!(calls.make(&target(), Box::pin(async { Ok(()) })).await, Ok(()));
+    let left = calls.inner.state().limiters.as_ref().map(CallLimiters::len);
+    assert_eq!(left, Some(1), "idle limiters are dropped");
 }

@@ -9,15 +9,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use domain::redact_for_log;
-use futures_util::future::BoxFuture;
-use jobs::LeaseGate;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::io::tcp::TcpSettings;
 use redis::{IntoConnectionInfo, RedisError, Script, ScriptInvocation};
 use tokio::time::{Instant, timeout};
 
-use crate::calls::budget::{BudgetWait, Charge};
-use crate::calls::sliding_window;
+use crate::budget::{BudgetWait, Charge};
+use crate::sliding_window;
 
 /// Longer than a healthy Redis takes, and negligible beside a call to a provider.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(50);
@@ -39,7 +37,7 @@ const RELEASE_SCRIPT: &str = "
 if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('del', KEYS[1]) end
 return 0";
 
-/// The same as [`TokenBuckets::take`](crate::calls::budget::TokenBuckets::take), in microseconds of Redis's clock.
+/// The same as [`TokenBuckets::take`](crate::budget::TokenBuckets::take), in microseconds of Redis's clock.
 const TAKE_SCRIPT: &str = "
 local time = redis.call('time')
 local now = time[1] * 1000000 + time[2]
@@ -198,6 +196,20 @@ impl Redis {
         Some(LeasedTokens { given, left, wait: Duration::from_micros(wait) })
     }
 
+    /// Reserves the name of a lease for a holder. Returns `false` only if another holder has it; in doubt `true`.
+    pub async fn reserve_lease(&self, name: &str, holder: &str, lease: Duration) -> bool {
+        let mut call = self.inner.may_try.key(self.gate(name));
+        call.arg(holder).arg(lease.as_millis().max(1) as u64);
+        self.ask(&call).await != Some(0)
+    }
+
+    /// Releases the name of a lease, if the holder has it.
+    pub async fn release_lease(&self, name: &str, holder: &str) {
+        let mut call = self.inner.release.key(self.gate(name));
+        call.arg(holder);
+        self.ask::<u8>(&call).await;
+    }
+
     async fn ask<T: redis::FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Option<T> {
         let now = Instant::now();
         if self.away_until().is_some_and(|until| now < until) {
@@ -226,24 +238,6 @@ impl Redis {
 
     fn gate(&self, name: &str) -> String {
         format!("{}:gate:{name}", self.inner.prefix)
-    }
-}
-
-impl LeaseGate for Redis {
-    fn may_acquire<'a>(&'a self, name: &'a str, holder: &'a str, lease: Duration) -> BoxFuture<'a, bool> {
-        Box::pin(async move {
-            let mut call = self.inner.may_try.key(self.gate(name));
-            call.arg(holder).arg(lease.as_millis().max(1) as u64);
-            self.ask(&call).await != Some(0)
-        })
-    }
-
-    fn release<'a>(&'a self, name: &'a str, holder: &'a str) -> BoxFuture<'a, ()> {
-        Box::pin(async move {
-            let mut call = self.inner.release.key(self.gate(name));
-            call.arg(holder);
-            self.ask::<u8>(&call).await;
-        })
     }
 }
 

@@ -1,4 +1,4 @@
-//! Budgets of calls, bytes and units as token buckets, or as a [`sliding_window`](super::sliding_window).
+//! Budgets of calls, bytes and units as token buckets, or as a [`sliding_window`](crate::sliding_window).
 //!
 //! A bucket is one instant: when it would be full again. A call that finds it empty is given a time in the future, so
 //! that waiting is fair and no caller polls.
@@ -10,7 +10,7 @@ use std::time::Duration;
 use domain::{MailboxId, Provider, SecretId, Sha256, TenantId};
 use tokio::time::Instant;
 
-use super::sliding_window::SlidingWindow;
+use crate::sliding_window::SlidingWindow;
 
 /// A rate per second and a burst, of calls, bytes or units.
 #[derive(Debug, Clone, Copy, PartialEq)]

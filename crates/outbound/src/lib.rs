@@ -1,0 +1,19 @@
+//! The way out: every call to a server that is not ours passes the gateway, which applies what limits it.
+//!
+//! [`limits`] has the table of all limits.
+
+pub mod breaker;
+pub mod budget;
+pub mod call_limiter;
+pub mod coordination;
+pub mod gateway;
+pub mod limits;
+mod retry_after;
+pub mod sliding_window;
+pub mod target;
+pub mod usage_meter;
+
+pub use coordination::Redis;
+pub use gateway::Calls;
+pub use limits::{Allowance, CallBudgets, CallSettings};
+pub use target::{Endpoint, Target};
