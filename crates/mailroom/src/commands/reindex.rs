@@ -17,7 +17,7 @@ use terminal::{Bar, Failure, Output, ProgressUnit, count, one_line};
 use crate::app;
 use crate::cli;
 use crate::config::Config;
-use crate::config::units::{QuantityError, parse_duration};
+use domain::units::{QuantityError, parse_duration};
 
 /// Interval of checks whether the reindex has ended, and of progress updates.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);

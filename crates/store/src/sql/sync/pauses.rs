@@ -1,5 +1,5 @@
 //! Pauses of syncs while a provider must not be called, for display only: people see why nothing comes. What enforces a
-//! provider's `Retry-After` is `engine::calls` and the delay of the job.
+//! provider's `Retry-After` is `outbound` and the delay of the job.
 
 use std::collections::HashMap;
 use std::time::Duration;
