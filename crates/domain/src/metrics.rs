@@ -70,9 +70,9 @@ catalogue! {
         "Messages that the providers had and Mailroom had not, by the last completeness check."
 
     // Providers.
-    PROVIDER_REQUESTS = Counter "mailroom_provider_requests_total" ["provider", "outcome"] "engine/src/calls/mod.rs"
+    PROVIDER_REQUESTS = Counter "mailroom_provider_requests_total" ["provider", "outcome"] "outbound/src/gateway.rs"
         "Calls of providers' APIs, by their outcome."
-    BREAKERS = Gauge "mailroom_breakers" ["provider", "state"] "engine/src/calls/mod.rs"
+    BREAKERS = Gauge "mailroom_breakers" ["provider", "state"] "outbound/src/gateway.rs"
         "Circuit breakers of this process that are open or half open."
     TOKEN_REFRESH_FAILURES = Counter "mailroom_token_refresh_failures_total" ["provider"] "engine/src/tokens/mod.rs"
         "Requests for an access token that failed."
