@@ -29,6 +29,9 @@ const LONG_RETRY: Duration = Duration::from_secs(30);
 /// For faults that stay.
 const SHORT_RETRY: Duration = Duration::from_secs(1);
 
+/// For faults that stay and are answered.
+const ANSWERED_RETRY: Duration = Duration::from_secs(5);
+
 /// Far longer than any patience here: reaching it means waiting for ever.
 async fn in_time<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(120), work).await.expect("an answer or an error, in time")
@@ -133,7 +136,9 @@ async fn dead_store_is_reported_in_time() {
 }
 
 async fn stays_down(kind: RemoteKind, fault: StoreFault, says: &str) {
-    let (proxy, blobs) = behind_a_proxy(kind, SHORT_RETRY).await;
+    // Long enough for the first answer on a busy machine, which the error then quotes.
+    let retry = if matches!(fault, StoreFault::Hang) { SHORT_RETRY } else { ANSWERED_RETRY };
+    let (proxy, blobs) = behind_a_proxy(kind, retry).await;
     let at = location("acme/packs/00/a", &whole(b"x"));
     proxy.plan(&[], fault);
 
