@@ -1,6 +1,7 @@
 //! Pages of a provider become rows, emails and events.
 
 mod dead_mailboxes;
+mod dead_server;
 mod memory;
 mod placements;
 mod polls;
@@ -363,7 +364,7 @@ async fn daily_byte_quota_pauses_a_mailbox() {
 async fn long_throttle_pauses_a_mailbox() {
     on_each_database(|db| async move {
         let mut app = ScriptedApp::new(db).await;
-        app.connector.queue_changes_first(throttled(59));
+        app.connector.queue_changes_first(throttled(19));
         app.sync().await;
         assert_eq!(app.pause_reason().await, None);
 

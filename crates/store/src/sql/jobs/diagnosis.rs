@@ -1,11 +1,12 @@
 //! Diagnosis of a job: why it is not running.
 
-use domain::{JobId, JobState, Lane, TenantId};
+use domain::{JobId, JobState, Lane, MailboxId, TenantId};
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::JobRow;
 use super::inspect::IS_ALIVE;
+use crate::sql::sync::SyncPause;
 use crate::{Dialect, Row, StoreError, SystemStore, params};
 
 /// A reason why a job is not running. [`WaitReason::sentence`] puts it into words.
@@ -15,6 +16,11 @@ pub enum WaitReason {
     NotDue {
         at: Timestamp,
         failures: u64,
+    },
+    /// Its mailbox must not be synced before this time.
+    MailboxPaused {
+        until: Timestamp,
+        reason: String,
     },
     /// Jobs of the same tenant, lane and kind that became ready earlier.
     BehindOthers {
@@ -80,6 +86,7 @@ impl WaitReason {
             Self::NotDue { at, failures: 0 } => format!("It is not due before {at:.0}."),
             Self::NotDue { at, failures: 1 } => format!("It failed once and is tried again at {at:.0}."),
             Self::NotDue { at, failures } => format!("It failed {failures} times and is tried again at {at:.0}."),
+            Self::MailboxPaused { until, reason } => format!("Its mailbox waits until {until:.0}: {reason}."),
             Self::BehindOthers { jobs: 1 } => "One job of its tenant and kind was ready before it.".to_owned(),
             Self::BehindOthers { jobs } => format!("{jobs} jobs of its tenant and kind were ready before it."),
             Self::LaneBusy { lane, running } => {
@@ -152,7 +159,11 @@ impl SystemStore {
             JobState::Doomed => reasons.push(WaitReason::Doomed),
             JobState::Scheduled | JobState::Retry => {
                 let at = job.run_at.unwrap_or(job.created_at);
-                reasons.push(WaitReason::NotDue { at, failures: job.attempt });
+                // What the mailbox waits for says more than that the job is not due.
+                match self.mailbox_pause(&job).await? {
+                    Some(SyncPause { until, reason }) => reasons.push(WaitReason::MailboxPaused { until, reason }),
+                    None => reasons.push(WaitReason::NotDue { at, failures: job.attempt }),
+                }
                 reasons.extend(self.stops(&job).await?);
             }
             JobState::Blocked => {
@@ -168,6 +179,15 @@ impl SystemStore {
             }
         }
         Ok(Some(JobDiagnosis { job, reasons }))
+    }
+
+    /// Returns the pause of the mailbox that a job is for: by convention it is the field `mailbox` of the payload.
+    async fn mailbox_pause(&self, job: &JobRow) -> Result<Option<SyncPause>, StoreError> {
+        let mailbox = job.payload.get("mailbox").and_then(|id| id.as_str()?.parse::<MailboxId>().ok());
+        match mailbox {
+            Some(mailbox) => Ok(self.store.tenant(job.tenant_id).list_pauses().await?.remove(&mailbox)),
+            None => Ok(None),
+        }
     }
 
     /// Finds pauses, limits and a missing worker that keep a job from running.
