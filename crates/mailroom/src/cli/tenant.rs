@@ -61,6 +61,15 @@ pub struct SetTenantArgs {
     pub unset: Vec<TenantSettingArg>,
 }
 
+impl SetTenantArgs {
+    /// Returns whether no setting is named.
+    pub fn is_empty(&self) -> bool {
+        let Self { tenant: _, backfill, folders, exclude, interval, bytes_per_day, unset } = self;
+        let is_set = backfill.is_some() || interval.is_some() || bytes_per_day.is_some();
+        !is_set && folders.is_empty() && exclude.is_empty() && unset.is_empty()
+    }
+}
+
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum TenantSettingArg {
     Backfill,

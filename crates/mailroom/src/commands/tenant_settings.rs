@@ -16,21 +16,26 @@ pub async fn set(engine: &Engine, args: &SetTenantArgs, out: Output) -> Result<(
     if before.erasing_at.is_some() {
         return Err(Failure::problem(format!("tenant {} is being erased and cannot be changed", before.name)));
     }
+    if args.is_empty() {
+        return Err(Failure::usage("name a setting to change, such as --backfill 30d, or --unset one".to_owned()));
+    }
     let settings = changed(before.settings.clone(), args)?;
     if settings == before.settings {
-        return Err(Failure::usage(format!(
-            "tenant {} has these settings already; name one to change, such as --backfill 30d, or --unset one",
-            before.name
-        )));
+        // A script that is run again finds it as it left it.
+        return show(&before, out);
     }
     let (id, now) = (before.id, engine.store.system().now().await?);
     let audited = app::audited(engine, id, "tenant.change", &id.to_string(), json!({"settings": settings})).await?;
     let after = Tenant { settings, ..before.changed_at(now) };
     audited.store.system().change_tenant(&before, &after).await?;
+    show(&after, out)
+}
+
+fn show(tenant: &Tenant, out: Output) -> Result<(), Failure> {
     if out.json {
-        return out.object(&after);
+        return out.object(tenant);
     }
-    out.line(&format!("Defaults for the mailboxes of {}: {}.", after.name, describe(&after.settings)))
+    out.line(&format!("Defaults for the mailboxes of {}: {}.", tenant.name, describe(&tenant.settings)))
 }
 
 /// Applies the options to the settings of a tenant.

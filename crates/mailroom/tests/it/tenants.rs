@@ -91,11 +91,12 @@ fn tenant_settings_are_set_shown_and_unset() {
             (&["--interval", "often"][..], "--interval must be a duration"),
             (&["--backfill", "some"][..], "--backfill must be all, none or a duration"),
             (&["--bytes-per-day", "2000000 GB"][..], "--bytes-per-day must be a size such as"),
-            (&["--backfill", "90d"][..], "has these settings already"),
-            (&[][..], "name one to change"),
+            (&[][..], "name a setting to change"),
         ] {
             mailroom.run(&[&["tenant", "set", "acme"], wrong].concat()).assert_refused(2, &[says]);
         }
+        let again = mailroom.object(&["tenant", "set", "acme", "--backfill", "90d"]);
+        assert_eq!(again["version"], unset["version"], "nothing was changed");
         let audit = mailroom.select("select entry from audit order by seq");
         assert!(audit.iter().any(|entry| entry.contains("\"interval_seconds\":600")), "{audit:?}");
     });
