@@ -55,7 +55,7 @@ impl CallLimiters {
     }
 
     #[cfg(test)]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.limiters.len()
     }
 }

@@ -79,9 +79,9 @@ fn mails() -> Vec<Mail> {
     let mut mails = Vec::new();
     let corpus = Path::new("../../../shared/corpus");
     if corpus.is_dir() {
-        let spool = Spool::new(&corpus);
+        let spool = Spool::new(corpus);
         let found =
-            files::open(&corpus, MailFileFormat::Auto, &MessageLimits::default(), &spool).unwrap().map(Result::unwrap);
+            files::open(corpus, MailFileFormat::Auto, &MessageLimits::default(), &spool).unwrap().map(Result::unwrap);
         mails.extend(found.map(|found| (found.raw.read().unwrap(), found.envelope_time)));
     }
     // Some of it always: it has ten languages.

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use domain::{PlanTier, Secret, SecretId, SecretKind, TenantId};
 use engine::Vault;
 use engine::secrets::{KeySource, VaultError, VaultStatus};
-use store::Store;
 use store::testing::{TestDatabase, on_each_database};
+use store::{Precondition, Store, StoreError};
 
 const KIND: SecretKind = SecretKind::Password;
 
@@ -33,6 +33,20 @@ async fn put(vault: &Vault, store: &Store, tenant: TenantId, id: SecretId, plain
     let mut unit = store.tenant(tenant).write();
     unit.put_secret(&sealed);
     unit.commit().await.unwrap();
+}
+
+/// Stores a secret while keys are rotated. One that was sealed two rotations before it is stored is refused, and sealed
+/// again.
+async fn put_during_rotations(vault: &Vault, store: &Store, tenant: TenantId, id: SecretId, plain: &str) {
+    loop {
+        let sealed = vault.seal(tenant, id, KIND, &Secret::new(plain.to_owned())).await.unwrap();
+        let mut unit = store.tenant(tenant).write();
+        unit.put_secret(&sealed);
+        match unit.commit().await {
+            Err(StoreError::Precondition(Precondition::ReferentGone)) => {}
+            outcome => return drop(outcome.unwrap()),
+        }
+    }
 }
 
 async fn opened(vault: &Vault, tenant: TenantId, id: SecretId) -> String {
@@ -290,7 +304,7 @@ async fn secret_stored_during_a_rotation_is_kept() {
                     let mut round = 0_u32;
                     while !*stopped.borrow() || round == 0 {
                         round += 1;
-                        put(&server, &store, tenant, id, &format!("round {round}")).await;
+                        put_during_rotations(&server, &store, tenant, id, &format!("round {round}")).await;
                         assert_eq!(opened(&server, tenant, id).await, format!("round {round}"));
                     }
                     format!("round {round}")
@@ -304,7 +318,7 @@ async fn secret_stored_during_a_rotation_is_kept() {
             while !*stopped.borrow() {
                 let tenant = tenant(&store, &format!("newcomer {}", made.len())).await;
                 let id = SecretId::new(store.clock());
-                put(&newcomers, &store, tenant, id, "new").await;
+                put_during_rotations(&newcomers, &store, tenant, id, "new").await;
                 made.push((tenant, id));
             }
             made
