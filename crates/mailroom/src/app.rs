@@ -330,13 +330,35 @@ pub async fn audited(
     target: &str,
     after: serde_json::Value,
 ) -> Result<Engine, Failure> {
-    let at = engine.store.system().now().await?;
+    Ok(Engine { store: audited_store(&engine.store, tenant, action, target, after).await?, ..engine.clone() })
+}
+
+/// Returns a store whose next commit also writes an audit entry for this change. `after` must not contain secrets.
+pub async fn audited_store(
+    store: &Store,
+    tenant: TenantId,
+    action: &'static str,
+    target: &str,
+    after: serde_json::Value,
+) -> Result<Store, Failure> {
+    let at = store.system().now().await?;
     let at = Timestamp::from_millisecond(at.as_millisecond()).unwrap_or(at);
     let actor = format!("command:{}", rustix::process::getuid().as_raw());
     tracing::info!(tenant.id = %tenant, action, "change requested by a command");
     let (target, after) = (target.to_owned(), Some(after).filter(|after| !after.is_null()));
     let entry = AuditRecord { at, actor, action, target, address: None, request_id: None, before: None, after };
-    Ok(engine.with_record(ChangeRecord { tenant, at, entry: Some(entry.text()), reply: None }))
+    Ok(store.recording(ChangeRecord { tenant, at, entry: Some(entry.text()), reply: None }))
+}
+
+/// Writes an audit entry at once, for work that commits nothing or much: it is on record from its beginning.
+pub async fn audit_start(
+    store: &Store,
+    tenant: TenantId,
+    action: &'static str,
+    target: &str,
+    after: serde_json::Value,
+) -> Result<(), Failure> {
+    Ok(audited_store(store, tenant, action, target, after).await?.record_now().await?)
 }
 
 /// Checks that files can be created in a folder, which is created if absent.

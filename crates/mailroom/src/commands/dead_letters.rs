@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use domain::JobState;
+use domain::{JobState, TenantId};
 use serde_json::json;
 use store::Store;
 use store::sql::jobs::{JobFilter, JobRow, ReplayOptions};
@@ -32,9 +32,17 @@ pub async fn run(config: &Config, command: DeadLettersCommand, out: Output) -> R
             let replayed = match selector.id {
                 Some(id) => {
                     let job = get_dead(&store, id).await?;
+                    let store = audited_one(&store, "dead_letter.replay", &job).await?;
                     u64::from(store.system().replay_one(job.tenant_id, id, &replay).await?)
                 }
-                None => store.system().replay_dead(&selector_filter(&store, &selector).await?, &replay).await?,
+                None => {
+                    let filter = selector_filter(&store, &selector).await?;
+                    audited_all(&store, "dead_letter.replay", &filter)
+                        .await?
+                        .system()
+                        .replay_dead(&filter, &replay)
+                        .await?
+                }
             };
             store.notify_other_processes().await?;
             done(replayed, "replayed", out)?;
@@ -43,14 +51,30 @@ pub async fn run(config: &Config, command: DeadLettersCommand, out: Output) -> R
             let discarded = match selector.id {
                 Some(id) => {
                     let job = get_dead(&store, id).await?;
+                    let store = audited_one(&store, "dead_letter.discard", &job).await?;
                     u64::from(store.system().discard_one(job.tenant_id, id).await?)
                 }
-                None => store.system().discard_dead(&selector_filter(&store, &selector).await?).await?,
+                None => {
+                    let filter = selector_filter(&store, &selector).await?;
+                    audited_all(&store, "dead_letter.discard", &filter).await?.system().discard_dead(&filter).await?
+                }
             };
             done(discarded, "discarded", out)?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns a store whose next commit also writes an audit entry for this dead letter.
+async fn audited_one(store: &Store, action: &'static str, job: &JobRow) -> Result<Store, Failure> {
+    app::audited_store(store, job.tenant_id, action, &job.id.to_string(), json!({"kind": job.kind})).await
+}
+
+/// The same for all dead letters that match; those of several tenants are in the system's audit log.
+async fn audited_all(store: &Store, action: &'static str, filter: &JobFilter) -> Result<Store, Failure> {
+    let tenant = filter.tenant.unwrap_or(TenantId::SYSTEM);
+    let after = json!({"kind": filter.kind, "fingerprint": filter.fingerprint});
+    app::audited_store(store, tenant, action, "all that match", after).await
 }
 
 async fn get_dead(store: &Store, id: domain::JobId) -> Result<JobRow, Failure> {

@@ -9,6 +9,7 @@ use domain::PlanTier;
 use engine::import::{Batching, Import, ImportSummary, OpenImport};
 use engine::{Engine, Progress};
 use serde::Serialize;
+use serde_json::json;
 use store::TenantStore;
 use store::sql::mailboxes::Mailbox;
 use terminal::{Bar, Failure, Output, ProgressUnit, count, note, process, size};
@@ -31,6 +32,7 @@ const MAX_REPORTED_PROBLEMS: u64 = 100;
 
 pub async fn run(config: &Config, args: cli::ImportArgs, out: Output) -> Result<ExitCode, Failure> {
     let engine = app::open(config).await?;
+    let paths = args.paths.clone();
     let import = Import {
         paths: args.paths,
         format: match args.format {
@@ -45,6 +47,8 @@ pub async fn run(config: &Config, args: cli::ImportArgs, out: Output) -> Result<
     // Before a tenant is created: a wrong path must leave nothing behind.
     let opened = import.open(&engine.limits, &engine.spool).map_err(anyhow::Error::from)?;
     let mailbox = ensure_mailbox(&engine, &args.tenant, &args.mailbox).await?;
+    let after = json!({"paths": paths});
+    app::audit_start(&engine.store, mailbox.tenant_id, "email.import", &mailbox.address, after).await?;
     let summary = with_bar(&engine, &mailbox, opened).await?;
     if out.json {
         out.object(&ImportOutput { summary, peak_memory_bytes: process::peak_memory() })?;

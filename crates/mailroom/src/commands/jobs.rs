@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use domain::units::{DURATION_UNITS, parse_duration};
-use domain::{JobId, Lane, PlanTier};
+use domain::{JobId, Lane, PlanTier, TenantId};
 use serde_json::{Value, json};
 use store::sql::jobs::{CancelOutcome, JobFilter, JobRow, JobScope, LimitChange, NewJob, RetryOutcome, StartTime};
 use store::{Precondition, Store, StoreError};
@@ -49,6 +49,21 @@ pub async fn filter(store: &Store, of: &JobSelector) -> Result<JobFilter, Failur
     Ok(JobFilter { kind: of.kind.clone(), tenant, ..JobFilter::default() })
 }
 
+/// Returns a store whose next commit also writes an audit entry for this change of a job.
+async fn audited(store: &Store, action: &'static str, job: &JobRow, after: Value) -> Result<Store, Failure> {
+    app::audited_store(store, job.tenant_id, action, &job.id.to_string(), after).await
+}
+
+/// The same for a change of all jobs of a lane, kind or tenant; that of a lane or kind is in the system's audit log.
+async fn audited_scope(store: &Store, action: &'static str, scope: &JobScope, after: Value) -> Result<Store, Failure> {
+    let (tenant, target) = match scope {
+        JobScope::Tenant(tenant) => (*tenant, tenant.to_string()),
+        JobScope::Lane(lane) => (TenantId::SYSTEM, lane.as_str().to_owned()),
+        JobScope::Kind(kind) => (TenantId::SYSTEM, kind.clone()),
+    };
+    app::audited_store(store, tenant, action, &target, after).await
+}
+
 pub async fn get(store: &Store, id: JobId) -> Result<JobRow, Failure> {
     store.system().find_job(id).await?.ok_or_else(|| {
         Failure::problem(format!("there is no job {id}; `mailroom jobs list` shows all jobs, old ones are pruned"))
@@ -71,6 +86,8 @@ async fn why(store: &Store, id: JobId, out: Output) -> Result<(), Failure> {
 }
 
 async fn retry(store: &Store, id: JobId, out: Output) -> Result<(), Failure> {
+    let job = get(store, id).await?;
+    let store = &audited(store, "job.retry", &job, Value::Null).await?;
     let Some(outcome) = store.system().retry_now(id).await? else { return get(store, id).await.map(drop) };
     let sentence = match outcome {
         RetryOutcome::Due => format!("Job {id} is ready now."),
@@ -99,6 +116,7 @@ fn outcome_name(outcome: RetryOutcome) -> &'static str {
 
 async fn cancel(store: &Store, id: JobId, reason: &str, out: Output) -> Result<(), Failure> {
     let job = get(store, id).await?;
+    let store = &audited(store, "job.cancel", &job, json!({"reason": reason})).await?;
     let (name, sentence) = match store.system().cancel_job(job.tenant_id, id, reason).await? {
         CancelOutcome::Cancelled => ("cancelled", format!("Job {id} is cancelled.")),
         CancelOutcome::Requested => ("asked", format!("Job {id} is running and was asked to stop.")),
@@ -117,6 +135,7 @@ async fn move_to(store: &Store, id: JobId, lane: LaneArg, out: Output) -> Result
     if !job.is_live() {
         return Err(Failure::problem(format!("job {id} has ended and cannot be moved")));
     }
+    let store = &audited(store, "job.move", &job, json!({"lane": lane})).await?;
     let moved = store.system().move_job(job.tenant_id, id, lane).await?;
     store.notify_other_processes().await?;
     if out.json {
@@ -142,6 +161,8 @@ async fn target(
 
 async fn set_paused(store: &Store, target_args: &PauseTarget, is_paused: bool, out: Output) -> Result<(), Failure> {
     let target = target(store, target_args.lane, target_args.kind.as_deref(), target_args.tenant.as_deref()).await?;
+    let action = if is_paused { "jobs.pause" } else { "jobs.resume" };
+    let store = &audited_scope(store, action, &target, Value::Null).await?;
     let changed =
         if is_paused { store.system().pause_jobs(&target).await? } else { store.system().resume_jobs(&target).await? };
     if !is_paused {
@@ -176,6 +197,7 @@ async fn limit(
     out: Output,
 ) -> Result<(), Failure> {
     let target = target(store, None, which.kind.as_deref(), which.tenant.as_deref()).await?;
+    let store = &audited_scope(store, "jobs.limit", &target, limit_json(json!({}), running, waiting)).await?;
     match &target {
         JobScope::Tenant(tenant) => store.system().limit_tenant(*tenant, change(running), change(waiting)).await?,
         JobScope::Kind(kind) => store.system().limit_kind(kind, change(running)).await?,
@@ -184,20 +206,24 @@ async fn limit(
     store.notify_other_processes().await?;
     let (what, name) = named(&target);
     if out.json {
-        let mut object = json!({what: name});
-        for (key, most) in [("most_running", running), ("most_waiting", waiting)] {
-            match most {
-                Some(LimitValue::Number(most)) => object[key] = json!(most),
-                Some(LimitValue::None) => object[key] = Value::Null,
-                None => {}
-            }
-        }
-        return out.object(&object);
+        return out.object(&limit_json(json!({what: name}), running, waiting));
     }
     let limits: Vec<String> =
         [limit_text(running, "run at once"), limit_text(waiting, "wait")].into_iter().flatten().collect();
     let name = which.tenant.as_ref().or(which.kind.as_ref()).map_or("", String::as_str);
     out.line(&format!("Of {name}, {}.", limits.join(", and ")))
+}
+
+/// Adds the limits that are changed to an object.
+fn limit_json(mut object: Value, running: Option<LimitValue>, waiting: Option<LimitValue>) -> Value {
+    for (key, most) in [("most_running", running), ("most_waiting", waiting)] {
+        match most {
+            Some(LimitValue::Number(most)) => object[key] = json!(most),
+            Some(LimitValue::None) => object[key] = Value::Null,
+            None => {}
+        }
+    }
+    object
 }
 
 fn limit_text(limit: Option<LimitValue>, verb: &str) -> Option<String> {
@@ -220,6 +246,8 @@ async fn set_weight(store: &Store, plan: PlanArg, weight: u64, out: Output) -> R
         PlanArg::Standard => PlanTier::Standard,
         PlanArg::Vip => PlanTier::Vip,
     };
+    let after = json!({"weight": weight});
+    let store = app::audited_store(store, TenantId::SYSTEM, "jobs.weight", plan.as_str(), after).await?;
     store.system().set_weight(plan, weight).await?;
     if out.json {
         return out.object(&json!({"plan": plan, "weight": weight}));
@@ -235,6 +263,9 @@ async fn enqueue(store: &Store, args: &EnqueueArgs, out: Output) -> Result<(), F
         .map(parse_duration)
         .transpose()
         .map_err(|_| Failure::usage(format!("--in must be a duration such as 10m; units are {DURATION_UNITS}")))?;
+    // The payload may hold what is nobody's business.
+    let after = json!({"count": args.count});
+    let store = &app::audited_store(store, tenant, "job.enqueue", &args.kind, after).await?;
     let (mut added, mut last) = (0, None);
     while added < args.count {
         let batch: Vec<NewJob> =

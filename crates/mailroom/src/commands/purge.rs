@@ -11,6 +11,9 @@ use terminal::{Failure, Output, count};
 use crate::app;
 use crate::config::Config;
 
+/// The ids that an audit entry lists of a purge; it has the number of all.
+const MAX_AUDITED_IDS: usize = 1000;
+
 /// Emails to purge.
 pub enum PurgeSelection {
     Ids(Vec<EmailId>),
@@ -46,7 +49,9 @@ pub async fn run(
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let purged = engine.purge(&store, &ids).await?;
+    let after = json!({"found": ids.len(), "ids": &ids[..ids.len().min(MAX_AUDITED_IDS)]});
+    let audited = app::audited_store(&engine.store, store.id, "email.purge", &store.id.to_string(), after).await?;
+    let purged = engine.purge(&audited.tenant(store.id), &ids).await?;
     if out.json {
         out.object(&json!({"found": ids.len(), "purged": purged}))?;
     } else {

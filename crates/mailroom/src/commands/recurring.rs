@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use ::jobs::recurring::{self, CronTimes, RecurringError};
 use domain::TenantId;
 use jiff::Timestamp;
-use serde_json::json;
+use serde_json::{Value, json};
 use store::Store;
 use store::sql::schedules::Schedule;
 use terminal::{Failure, Output};
@@ -22,19 +22,29 @@ pub async fn run(config: &Config, command: RecurringCommand, out: Output) -> Res
     let store = app::open(config).await?.store;
     match command {
         RecurringCommand::List => list(&store, out).await?,
-        RecurringCommand::Run(one) => run_now(&store, &get(&store, &one.name).await?, out).await?,
+        RecurringCommand::Run(one) => {
+            let schedule = get(&store, &one.name).await?;
+            run_now(&audited(&store, "recurring.run", &schedule).await?, &schedule, out).await?;
+        }
         RecurringCommand::Pause(one) => {
             let schedule = get(&store, &one.name).await?;
+            let store = audited(&store, "recurring.pause", &schedule).await?;
             let changed = store.system().pause_schedule(schedule.tenant_id, &schedule.name).await?;
             print_paused(&schedule.name, true, changed, out)?;
         }
         RecurringCommand::Resume(one) => {
             let schedule = get(&store, &one.name).await?;
+            let store = audited(&store, "recurring.resume", &schedule).await?;
             let changed = recurring::resume(&store, store.clock(), &schedule).await.map_err(failure)?;
             print_paused(&schedule.name, false, changed, out)?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns a store whose next commit also writes an audit entry for this change of a schedule.
+async fn audited(store: &Store, action: &'static str, schedule: &Schedule) -> Result<Store, Failure> {
+    app::audited_store(store, schedule.tenant_id, action, &schedule.name, Value::Null).await
 }
 
 async fn get(store: &Store, name: &str) -> Result<Schedule, Failure> {

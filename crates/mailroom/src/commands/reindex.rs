@@ -40,7 +40,9 @@ pub async fn run(config: &Config, args: &cli::ReindexArgs, out: Output) -> Resul
     };
     let mut requested = Vec::with_capacity(tenants.len());
     for tenant in &tenants {
-        let is_new = engine.request_reindex(tenant.id, scope, since).await?;
+        let after = json!({"scope": scope, "since": since});
+        let audited = app::audited(&engine, tenant.id, "email.reindex", &tenant.id.to_string(), after).await?;
+        let is_new = audited.request_reindex(tenant.id, scope, since).await?;
         requested.push((tenant, is_new));
     }
     if args.background {

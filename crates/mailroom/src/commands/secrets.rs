@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use domain::TenantId;
+use serde_json::Value;
 use terminal::{Failure, Output, count, note};
 
 use crate::app;
@@ -11,6 +13,7 @@ use crate::config::Config;
 pub async fn rotate(config: &Config, args: &cli::RotateArgs, out: Output) -> Result<ExitCode, Failure> {
     app::forbid_core_dumps()?;
     let engine = app::open(config).await?;
+    app::audit_start(&engine.store, TenantId::SYSTEM, "secrets.rotate", "master key", Value::Null).await?;
     let rotated = engine.vault.rotate(args.new_key_file.as_deref()).await?;
     if out.json {
         out.object(&rotated)?;

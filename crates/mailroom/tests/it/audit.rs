@@ -1,7 +1,10 @@
 //! The audit of commands, and the command that verifies it.
 
+use serde_json::Value;
+
 use crate::http::create_key;
 use crate::installation::{TestInstallation, on_each_database};
+use crate::mail::simple;
 
 /// The damage is found and named, and nothing is found after the repair.
 fn assert_broken(mailroom: &TestInstallation, damage: &str, repair: &str, says: &str) {
@@ -47,6 +50,72 @@ fn audit_verify_names_the_broken_entry() {
             &format!("update audit_heads set seq = 5 where {of}"),
             "acme: entry 6 is broken: it is missing",
         );
+    });
+}
+
+/// Returns the actions that are on record for `acme`, and those of the system, each with whether a command is its actor.
+fn audited_actions(mailroom: &TestInstallation) -> Vec<String> {
+    let entries = mailroom.select("select cast(entry as text) from audit order by tenant_id, seq");
+    let entries = entries.iter().map(|entry| serde_json::from_str::<Value>(entry).unwrap());
+    entries
+        .map(|entry| {
+            assert!(entry["actor"].as_str().unwrap().starts_with("command:"), "{entry}");
+            entry["action"].as_str().unwrap().to_owned()
+        })
+        .collect()
+}
+
+#[test]
+fn every_changing_command_is_audited() {
+    on_each_database(|mailroom| {
+        mailroom.import(&mailroom.write("a.eml", simple("one", "an apple a day")));
+        let out = mailroom.path("out.mbox").display().to_string();
+        let id = {
+            let added = mailroom.object(&["jobs", "enqueue", "--tenant", "acme", "--kind", "noop", "--in", "10m"]);
+            added["id"].as_str().unwrap().to_owned()
+        };
+        for command in [
+            &["export", "--tenant", "acme", "--out", &out][..],
+            &["reindex", "--tenant", "acme", "--background"],
+            &["email", "purge", "--tenant", "acme", "--query", "apple", "--yes"],
+            &["jobs", "move", &id, "--lane", "low"],
+            &["jobs", "retry", &id],
+            &["jobs", "cancel", &id],
+            &["jobs", "pause", "--tenant", "acme"],
+            &["jobs", "resume", "--tenant", "acme"],
+            &["jobs", "limit", "--tenant", "acme", "--running", "3"],
+            &["tenant", "set", "acme", "--backfill", "30d"],
+            &["jobs", "pause", "--kind", "noop"],
+            &["jobs", "limit", "--kind", "noop", "--running", "3"],
+            &["jobs", "weight", "vip", "8"],
+            &["secrets", "rotate"],
+        ] {
+            mailroom.ok(command);
+        }
+
+        let mut expected = vec![
+            "jobs.pause",
+            "jobs.limit",
+            "jobs.weight",
+            "secrets.rotate",
+            "email.import",
+            "job.enqueue",
+            "email.export",
+            "email.reindex",
+            "email.purge",
+            "job.move",
+            "job.retry",
+            "job.cancel",
+            "jobs.pause",
+            "jobs.resume",
+            "jobs.limit",
+            "tenant.change",
+        ];
+        let mut actions = audited_actions(mailroom);
+        expected.sort_unstable();
+        actions.sort_unstable();
+        assert_eq!(actions, expected);
+        mailroom.ok(&["audit", "verify"]);
     });
 }
 

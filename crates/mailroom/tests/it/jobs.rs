@@ -226,6 +226,8 @@ fn dead_letters_are_replayed_and_discarded() {
         assert_eq!(mailroom.object(&["dead-letters", "discard", &id])["discarded"], 1);
         mailroom.run(&["jobs", "show", &id]).assert_refused(1, &["there is no job"]);
         assert_eq!(mailroom.object(&["dead-letters", "discard", "--all", "--tenant", "acme"])["discarded"], 1);
+        let audit = mailroom.select("select cast(entry as text) from audit").join("\n");
+        assert!(audit.contains("dead_letter.replay") && audit.contains("dead_letter.discard"), "{audit}");
         assert!(mailroom.objects(&["dead-letters", "list"]).is_empty());
     });
 }
@@ -266,6 +268,8 @@ fn recurring_job_is_listed_run_and_paused() {
         mailroom.run(&["recurring", "run", "nightly"]).assert_refused(1, &["must not overlap"]);
         assert_eq!(mailroom.object(&["recurring", "pause", "nightly"])["changed"], true);
         assert_eq!(mailroom.ok(&["recurring", "pause", "nightly"]).text(), "nightly is already paused.\n");
+        let audit = mailroom.select("select cast(entry as text) from audit").join("\n");
+        assert!(audit.contains("recurring.run") && audit.contains("recurring.pause"), "{audit}");
         assert_eq!(mailroom.object(&["recurring", "resume", "nightly"])["is_paused"], false);
         mailroom.run(&["recurring", "run", "daily"]).assert_refused(1, &["\"daily\"", "mailroom recurring list"]);
     });
