@@ -137,6 +137,9 @@ pub enum Command {
     /// Show, replay and discard dead letters: jobs that failed too often
     #[command(subcommand, after_help = "Example:\n  mailroom dead-letters replay --all --kind noop --rate 10/s")]
     DeadLetters(jobs::DeadLettersCommand),
+    /// Show what limits calls to providers, and who waits for it
+    #[command(subcommand, after_help = "Example:\n  mailroom limits show --tenant acme")]
+    Limits(LimitsCommand),
     /// Verify the audit log
     #[command(subcommand, after_help = "Example:\n  mailroom audit verify")]
     Audit(AuditCommand),
@@ -153,6 +156,17 @@ pub enum Command {
     /// Measure this machine
     #[command(subcommand, after_help = "Example:\n  mailroom bench ingest --messages 10000")]
     Bench(lab::bench::BenchCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum LimitsCommand {
+    /// List every limit; with a tenant, also its mailboxes that wait now
+    #[command(after_help = "Example:\n  mailroom limits show --tenant acme")]
+    Show {
+        /// A tenant's name or id
+        #[arg(long)]
+        tenant: Option<String>,
+    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -14,16 +14,16 @@ pub const WINDOW: Duration = Duration::from_secs(300);
 const WINDOW_STEP: Duration = Duration::from_secs(10);
 
 /// The calls within the window below which the breaker stays closed.
-const MIN_CALLS: u64 = 10;
+pub const MIN_CALLS: u64 = 10;
 
 /// Percentage of failed calls at which it opens.
-const OPEN_AT_FAILURE_PERCENT: u64 = 50;
+pub const OPEN_AT_FAILURE_PERCENT: u64 = 50;
 
 /// The interval of probes while the breaker is open.
 pub const PROBE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Successful probes in a row that close the breaker.
-const SUCCESSES_TO_CLOSE: u32 = 3;
+pub const SUCCESSES_TO_CLOSE: u32 = 3;
 
 #[derive(Debug, Clone)]
 pub struct CircuitBreaker {

@@ -67,6 +67,17 @@ impl Budget {
     }
 }
 
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { per_second, burst, span } = *self;
+        match span {
+            Some(span) => write!(f, "{burst:.0} in {} s", span.as_secs()),
+            None if per_second >= 1.0 => write!(f, "{per_second:.0} a second, {burst:.0} at once"),
+            None => write!(f, "{:.0} a day, {burst:.0} at once", per_second * 86_400.0),
+        }
+    }
+}
+
 /// The owner of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BudgetOwner {
@@ -214,6 +225,13 @@ mod tests {
 
     fn app(per_second: f64, amount: f64) -> Charge {
         charge(BudgetOwner::App(Provider::Gmail), per_second, amount)
+    }
+
+    #[test]
+    fn budget_is_shown_in_its_unit() {
+        assert_eq!(Budget::per_second(150.0).to_string(), "150 a second, 150 at once");
+        assert_eq!(Budget::per_day(1000.0).to_string(), "900 a day, 100 at once");
+        assert_eq!(Budget::per_ten_minutes(10_000.0).to_string(), "10000 in 600 s");
     }
 
     #[test]

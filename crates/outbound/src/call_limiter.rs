@@ -60,16 +60,23 @@ impl CallLimiters {
     }
 }
 
+/// Returns the most calls in flight at one server, of one tenant at all servers, and of one tenant at one server, where
+/// mailboxes are at many servers.
+pub fn server_limits(max_per_provider: usize) -> [usize; 3] {
+    [max_per_provider / 2, max_per_provider / 2, max_per_provider / 4].map(|max| max.max(1))
+}
+
 /// Returns the scopes of a call with the calls that each may have in flight, the widest first. Where mailboxes are at many
 /// servers, one server has at most half of the provider's calls, and so has one tenant; at one server a tenant has half of
 /// that. So a dead server leaves its tenant half of the tenant's calls, and other tenants theirs.
 fn scopes(target: &Target, max: usize) -> Vec<(CallScope, usize)> {
     let mut scopes = vec![(CallScope::Provider(target.provider), max)];
     if let Some(endpoint) = &target.endpoint {
+        let [server, tenant, tenant_at_server] = server_limits(max);
         scopes.extend([
-            (CallScope::Endpoint(endpoint.clone()), max / 2),
-            (CallScope::Tenant(target.tenant, target.provider), max / 2),
-            (CallScope::TenantAtEndpoint(target.tenant, endpoint.clone()), max / 4),
+            (CallScope::Endpoint(endpoint.clone()), server),
+            (CallScope::Tenant(target.tenant, target.provider), tenant),
+            (CallScope::TenantAtEndpoint(target.tenant, endpoint.clone()), tenant_at_server),
         ]);
     }
     scopes

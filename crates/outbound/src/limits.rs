@@ -15,6 +15,7 @@ use domain::Provider;
 
 use crate::budget::{Budget, BudgetOwner, Charge, Measure};
 use crate::target::Target;
+use crate::{breaker, call_limiter};
 
 #[derive(Debug, Clone)]
 pub struct CallSettings {
@@ -45,7 +46,38 @@ impl Default for CallSettings {
     }
 }
 
+/// One limit, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LimitRow {
+    pub limit: &'static str,
+    /// What has one of its own.
+    pub of: String,
+    pub allows: String,
+}
+
 impl CallSettings {
+    /// Lists all limits, in the order in which a call meets them.
+    pub fn rows(&self) -> Vec<LimitRow> {
+        let mut rows = vec![
+            row("circuit breaker", "tenant and provider; IMAP: tenant and server", breaker_text()),
+            row("Retry-After", "mailbox", "as its provider says".to_owned()),
+        ];
+        for provider in Provider::ALL.into_iter().filter(|provider| provider.is_remote()) {
+            rows.extend(self.budgets_of_provider(provider).rows(provider));
+        }
+        if let Some(max) = self.max_in_flight {
+            let [server, tenant, tenant_at_server] = call_limiter::server_limits(max);
+            rows.extend([
+                row("calls in flight", "provider", max.to_string()),
+                row("calls in flight", "IMAP server", server.to_string()),
+                row("calls in flight", "tenant, over all IMAP servers", tenant.to_string()),
+                row("calls in flight", "tenant at one IMAP server", tenant_at_server.to_string()),
+            ]);
+        }
+        rows.push(row("deadline", "call", format!("{} s", self.deadline.as_secs())));
+        rows
+    }
+
     pub fn budgets_of_provider(&self, provider: Provider) -> CallBudgets {
         *self.provider_budgets.get(&provider).unwrap_or(&self.default_budgets)
     }
@@ -90,6 +122,23 @@ impl CallBudgets {
         self
     }
 
+    fn rows(&self, provider: Provider) -> Vec<LimitRow> {
+        let owners = [
+            ("all tenants", self.app),
+            ("tenant", self.tenant),
+            ("credential", self.credential),
+            ("mailbox", self.mailbox),
+        ];
+        let mut rows = Vec::new();
+        for (owner, Allowance { calls, bytes, units }) in owners {
+            let of = format!("{}, {owner}", provider.as_str());
+            for (limit, budget) in [("calls", calls), ("bytes", bytes), ("quota units", units)] {
+                rows.extend(budget.map(|budget| row(limit, &of, budget.to_string())));
+            }
+        }
+        rows
+    }
+
     /// Returns what a request takes that costs units.
     pub(crate) fn unit_charges(&self, target: &Target, amount: f64) -> Vec<Charge> {
         // A provider does not know how many tenants have an account.
@@ -119,5 +168,39 @@ impl CallBudgets {
             }));
         }
         charges
+    }
+}
+
+fn row(limit: &'static str, of: &str, allows: String) -> LimitRow {
+    LimitRow { limit, of: of.to_owned(), allows }
+}
+
+fn breaker_text() -> String {
+    format!(
+        "opens when {} % of at least {} calls in {} s fail; then a probe every {} s, and {} in a row close it",
+        breaker::OPEN_AT_FAILURE_PERCENT,
+        breaker::MIN_CALLS,
+        breaker::WINDOW.as_secs(),
+        breaker::PROBE_INTERVAL.as_secs(),
+        breaker::SUCCESSES_TO_CLOSE
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table_lists_every_limit_there_is() {
+        let settings = CallSettings { max_in_flight: Some(100), ..CallSettings::default() };
+
+        let rows = settings.rows();
+
+        for (limit, count) in [("circuit breaker", 1), ("Retry-After", 1), ("calls", 3), ("deadline", 1)] {
+            assert_eq!(rows.iter().filter(|row| row.limit == limit).count(), count, "{limit}: {rows:?}");
+        }
+        let in_flight: Vec<&str> =
+            rows.iter().filter(|row| row.limit == "calls in flight").map(|row| row.allows.as_str()).collect();
+        assert_eq!(in_flight, ["100", "50", "50", "25"]);
     }
 }

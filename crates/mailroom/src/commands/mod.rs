@@ -14,6 +14,7 @@ mod job_output;
 mod job_stats;
 mod jobs;
 mod key;
+mod limits;
 mod mailbox;
 mod migrate;
 mod purge;
@@ -64,6 +65,9 @@ pub async fn run(cli: Cli, config: Config) -> Result<ExitCode, Failure> {
         Command::Jobs(command) => jobs::run(&config, command, out).await,
         Command::Recurring(command) => recurring::run(&config, command, out).await,
         Command::DeadLetters(command) => dead_letters::run(&config, command, out).await,
+        Command::Limits(crate::cli::LimitsCommand::Show { tenant }) => {
+            limits::show(&config, tenant.as_deref(), out).await
+        }
         Command::Audit(crate::cli::AuditCommand::Verify { tenant }) => {
             audit::verify(&config, tenant.as_deref(), out).await
         }

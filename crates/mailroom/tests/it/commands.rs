@@ -42,6 +42,7 @@ fn every_command_has_help_with_an_example() {
         "jobs",
         "recurring",
         "dead-letters",
+        "limits",
         "audit",
         "secrets",
         "sim",
@@ -58,6 +59,24 @@ fn every_command_has_help_with_an_example() {
             assert!(help.contains("--config") && help.contains("--json"), "{command} {inner}");
         }
     }
+}
+
+#[test]
+fn limits_show_the_table_and_who_waits() {
+    on_each_database(|mailroom| {
+        let table = mailroom.ok(&["limits", "show"]).text();
+        assert!(table.contains("circuit breaker") && table.contains("tenant at one IMAP server"), "{table}");
+
+        mailroom.import(&mailroom.write("a.eml", simple("one", "an apple a day")));
+        let none = mailroom.ok(&["limits", "show", "--tenant", "acme"]).text();
+        assert!(none.ends_with("No mailbox of acme waits for a limit.\n"), "{none}");
+        mailroom.sql(
+            "insert into sync_states (tenant_id, mailbox_id, updated_at, paused_until, paused_reason)
+             select tenant_id, id, updated_at, '2999-01-01T00:00:00.000Z', 'the provider asked to wait' from mailboxes",
+        );
+        let objects = mailroom.objects(&["limits", "show", "--tenant", "acme"]);
+        assert_eq!(objects.last().unwrap()["reason"], "the provider asked to wait");
+    });
 }
 
 #[test]
