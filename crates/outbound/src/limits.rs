@@ -65,6 +65,10 @@ impl CallSettings {
         for provider in Provider::ALL.into_iter().filter(|provider| provider.is_remote()) {
             rows.extend(self.budgets_of_provider(provider).rows(provider));
         }
+        if let Some(bytes) = self.imap_bytes_per_day.filter(|bytes| *bytes > 0) {
+            rows.push(row("bytes", "imap, mailbox", Budget::per_day(bytes as f64).to_string()));
+        }
+        rows.push(row("bytes", "mailbox that sets bytes_per_day, or whose tenant does", "what it sets".to_owned()));
         if let Some(max) = self.max_in_flight {
             let [server, tenant, tenant_at_server] = call_limiter::server_limits(max);
             rows.extend([

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use domain::SystemClock;
+use domain::{SystemClock, TenantId};
 use engine::Progress;
 use engine::backup::{RestoreTarget, restore};
 use serde::Serialize;
@@ -16,6 +16,8 @@ use crate::config::Config;
 
 pub async fn backup(config: &Config, folder: &Path, out: Output) -> Result<ExitCode, Failure> {
     let engine = app::open(config).await?;
+    let after = json!({"out": folder.display().to_string()});
+    app::audit_start(&engine.store, TenantId::SYSTEM, "backup", "everything", after).await?;
     let dump_url = config.dump_url().map(|url| url.expose().as_str());
     let progress = Arc::new(Progress::default());
     let bar = Bar::follow(&progress, ProgressUnit::Bytes, "objects");

@@ -32,12 +32,12 @@ pub async fn run(config: &Config, command: DeadLettersCommand, out: Output) -> R
             let replayed = match selector.id {
                 Some(id) => {
                     let job = get_dead(&store, id).await?;
-                    let store = audited_one(&store, "dead_letter.replay", &job).await?;
+                    let store = audited_one(&store, "dead_letters.replay", &job).await?;
                     u64::from(store.system().replay_one(job.tenant_id, id, &replay).await?)
                 }
                 None => {
                     let filter = selector_filter(&store, &selector).await?;
-                    audited_all(&store, "dead_letter.replay", &filter)
+                    audited_all(&store, "dead_letters.replay", &filter)
                         .await?
                         .system()
                         .replay_dead(&filter, &replay)
@@ -51,12 +51,12 @@ pub async fn run(config: &Config, command: DeadLettersCommand, out: Output) -> R
             let discarded = match selector.id {
                 Some(id) => {
                     let job = get_dead(&store, id).await?;
-                    let store = audited_one(&store, "dead_letter.discard", &job).await?;
+                    let store = audited_one(&store, "dead_letters.discard", &job).await?;
                     u64::from(store.system().discard_one(job.tenant_id, id).await?)
                 }
                 None => {
                     let filter = selector_filter(&store, &selector).await?;
-                    audited_all(&store, "dead_letter.discard", &filter).await?.system().discard_dead(&filter).await?
+                    audited_all(&store, "dead_letters.discard", &filter).await?.system().discard_dead(&filter).await?
                 }
             };
             done(discarded, "discarded", out)?;
@@ -74,7 +74,7 @@ async fn audited_one(store: &Store, action: &'static str, job: &JobRow) -> Resul
 async fn audited_all(store: &Store, action: &'static str, filter: &JobFilter) -> Result<Store, Failure> {
     let tenant = filter.tenant.unwrap_or(TenantId::SYSTEM);
     let after = json!({"kind": filter.kind, "fingerprint": filter.fingerprint});
-    app::audited_store(store, tenant, action, "all that match", after).await
+    app::audited_store(store, tenant, action, "all", after).await
 }
 
 async fn get_dead(store: &Store, id: domain::JobId) -> Result<JobRow, Failure> {

@@ -230,6 +230,8 @@ async fn discover(
             print_run(name, "dry_run", &report.unwrap_or_default(), out)?;
             continue;
         }
+        let after = json!({"force": force});
+        app::audit_start(&engine.store, store.id, "directory.discover", name, after).await?;
         match syncer.discover(store.id, provider, force, &|| {}).await.map_err(|e| discovery_failure(name, &e))? {
             DiscoveryOutcome::Done(report) => print_run(name, "done", &report, out)?,
             DiscoveryOutcome::Held(report) => {

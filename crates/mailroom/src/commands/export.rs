@@ -22,7 +22,7 @@ pub async fn run(config: &Config, args: &cli::ExportArgs, out: Output) -> Result
         ExportFormatArg::Mbox => ExportFormat::Mbox,
         ExportFormatArg::Eml => ExportFormat::Eml,
     };
-    let after = json!({"query": args.query, "mailbox": mailbox, "out": args.out});
+    let after = json!({"query": args.query, "mailbox": mailbox, "out": args.out.display().to_string()});
     app::audit_start(&engine.store, store.id, "email.export", &store.id.to_string(), after).await?;
     let progress = Arc::new(Progress::default());
     let bar = Bar::follow(&progress, ProgressUnit::Items, "emails");

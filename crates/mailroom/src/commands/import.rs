@@ -30,9 +30,14 @@ struct ImportOutput {
 /// Problems that are printed one by one; a folder may contain a million broken files.
 const MAX_REPORTED_PROBLEMS: u64 = 100;
 
+/// The paths that an audit entry lists of an import; it has the number of all.
+const MAX_AUDITED_PATHS: usize = 10;
+
 pub async fn run(config: &Config, args: cli::ImportArgs, out: Output) -> Result<ExitCode, Failure> {
     let engine = app::open(config).await?;
-    let paths = args.paths.clone();
+    let audited: Vec<String> =
+        args.paths.iter().take(MAX_AUDITED_PATHS).map(|path| path.display().to_string()).collect();
+    let after = json!({"paths": audited, "path_count": args.paths.len()});
     let import = Import {
         paths: args.paths,
         format: match args.format {
@@ -47,7 +52,6 @@ pub async fn run(config: &Config, args: cli::ImportArgs, out: Output) -> Result<
     // Before a tenant is created: a wrong path must leave nothing behind.
     let opened = import.open(&engine.limits, &engine.spool).map_err(anyhow::Error::from)?;
     let mailbox = ensure_mailbox(&engine, &args.tenant, &args.mailbox).await?;
-    let after = json!({"paths": paths});
     app::audit_start(&engine.store, mailbox.tenant_id, "email.import", &mailbox.address, after).await?;
     let summary = with_bar(&engine, &mailbox, opened).await?;
     if out.json {

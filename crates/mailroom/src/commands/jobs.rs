@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use domain::units::{DURATION_UNITS, parse_duration};
-use domain::{JobId, Lane, PlanTier, TenantId};
+use domain::{JobId, JobState, Lane, PlanTier, TenantId};
 use serde_json::{Value, json};
 use store::sql::jobs::{CancelOutcome, JobFilter, JobRow, JobScope, LimitChange, NewJob, RetryOutcome, StartTime};
 use store::{Precondition, Store, StoreError};
@@ -87,23 +87,28 @@ async fn why(store: &Store, id: JobId, out: Output) -> Result<(), Failure> {
 
 async fn retry(store: &Store, id: JobId, out: Output) -> Result<(), Failure> {
     let job = get(store, id).await?;
+    if !matches!(job.state, JobState::Scheduled | JobState::Retry | JobState::Dead | JobState::Cancelled) {
+        return Err(not_retried(id, job.state));
+    }
     let store = &audited(store, "job.retry", &job, Value::Null).await?;
     let Some(outcome) = store.system().retry_now(id).await? else { return get(store, id).await.map(drop) };
     let sentence = match outcome {
         RetryOutcome::Due => format!("Job {id} is ready now."),
         RetryOutcome::Replayed => format!("Job {id} starts again with all its attempts."),
-        RetryOutcome::Not { state } => {
-            let state = state.as_str();
-            return Err(Failure::problem(format!(
-                "job {id} is {state} and cannot be retried; `mailroom jobs why {id}` says what it waits for"
-            )));
-        }
+        RetryOutcome::Not { state } => return Err(not_retried(id, state)),
     };
     store.notify_other_processes().await?;
     if out.json {
         return out.object(&json!({"id": id, "outcome": outcome_name(outcome)}));
     }
     out.line(&sentence)
+}
+
+fn not_retried(id: JobId, state: JobState) -> Failure {
+    let state = state.as_str();
+    Failure::problem(format!(
+        "job {id} is {state} and cannot be retried; `mailroom jobs why {id}` says what it waits for"
+    ))
 }
 
 fn outcome_name(outcome: RetryOutcome) -> &'static str {
@@ -161,7 +166,7 @@ async fn target(
 
 async fn set_paused(store: &Store, target_args: &PauseTarget, is_paused: bool, out: Output) -> Result<(), Failure> {
     let target = target(store, target_args.lane, target_args.kind.as_deref(), target_args.tenant.as_deref()).await?;
-    let action = if is_paused { "jobs.pause" } else { "jobs.resume" };
+    let action = if is_paused { "queue.pause" } else { "queue.resume" };
     let store = &audited_scope(store, action, &target, Value::Null).await?;
     let changed =
         if is_paused { store.system().pause_jobs(&target).await? } else { store.system().resume_jobs(&target).await? };
@@ -197,7 +202,7 @@ async fn limit(
     out: Output,
 ) -> Result<(), Failure> {
     let target = target(store, None, which.kind.as_deref(), which.tenant.as_deref()).await?;
-    let store = &audited_scope(store, "jobs.limit", &target, limit_json(json!({}), running, waiting)).await?;
+    let store = &audited_scope(store, "queue.limit", &target, limit_json(json!({}), running, waiting)).await?;
     match &target {
         JobScope::Tenant(tenant) => store.system().limit_tenant(*tenant, change(running), change(waiting)).await?,
         JobScope::Kind(kind) => store.system().limit_kind(kind, change(running)).await?,
@@ -247,7 +252,7 @@ async fn set_weight(store: &Store, plan: PlanArg, weight: u64, out: Output) -> R
         PlanArg::Vip => PlanTier::Vip,
     };
     let after = json!({"weight": weight});
-    let store = app::audited_store(store, TenantId::SYSTEM, "jobs.weight", plan.as_str(), after).await?;
+    let store = app::audited_store(store, TenantId::SYSTEM, "queue.weight", plan.as_str(), after).await?;
     store.system().set_weight(plan, weight).await?;
     if out.json {
         return out.object(&json!({"plan": plan, "weight": weight}));

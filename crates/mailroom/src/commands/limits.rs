@@ -14,7 +14,7 @@ pub async fn show(config: &Config, tenant: Option<&str>, out: Output) -> Result<
     let limits = app::call_settings(config).rows();
     if out.json {
         for LimitRow { limit, of, allows } in &limits {
-            out.object(&json!({"limit": limit, "of": of, "allows": allows}))?;
+            out.object(&json!({"type": "limit", "limit": limit, "of": of, "allows": allows}))?;
         }
     } else {
         let rows: Vec<[String; 3]> = limits.into_iter().map(|row| [row.limit.to_owned(), row.of, row.allows]).collect();
@@ -35,7 +35,9 @@ async fn show_waiting(config: &Config, tenant: &str, out: Output) -> Result<(), 
     for mailbox in store.list_mailboxes().await? {
         let Some(pause) = pauses.remove(&mailbox.id) else { continue };
         if out.json {
-            out.object(&json!({"mailbox": mailbox.address, "until": pause.until, "reason": pause.reason}))?;
+            out.object(
+                &json!({"type": "waiting", "mailbox": mailbox.address, "until": pause.until, "reason": pause.reason}),
+            )?;
         }
         rows.push([mailbox.address, format_time(pause.until), pause.reason]);
     }

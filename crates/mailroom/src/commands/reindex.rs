@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use jobs::{Job, Worker};
 use serde_json::json;
 use store::sql::tenants::Tenant;
-use terminal::{Bar, Failure, Output, ProgressUnit, count, one_line};
+use terminal::{Bar, Failure, Output, ProgressUnit, count, note, one_line};
 
 use crate::app;
 use crate::cli;
@@ -21,6 +21,9 @@ use domain::units::{QuantityError, parse_duration};
 
 /// Interval of checks whether the reindex has ended, and of progress updates.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// How long a reindex may not begin before the command says why.
+const EXPLAIN_AFTER: Duration = Duration::from_secs(5);
 
 /// Interval of checks whether a process works on the jobs.
 const WORKER_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -78,6 +81,9 @@ fn parse_since(text: &str, now: Timestamp) -> Result<Timestamp, Failure> {
     })
 }
 
+/// What a tenant is told whose reindex is live already.
+const JOINED: &str = "is being reindexed already; that reindex goes on, with the options it was started with.";
+
 fn print_request(tenant: &Tenant, is_new: bool, out: Output) -> Result<(), Failure> {
     let name = &tenant.name;
     if out.json {
@@ -86,7 +92,7 @@ fn print_request(tenant: &Tenant, is_new: bool, out: Output) -> Result<(), Failu
     if is_new {
         return out.line(&format!("{name} is reindexed as soon as a worker is free."));
     }
-    out.line(&format!("{name} is being reindexed already; that reindex goes on, with the options it was started with."))
+    out.line(&format!("{name} {JOINED}"))
 }
 
 /// Waits for the reindex of each tenant and prints its end. Returns the number of emails that could not be read.
@@ -97,12 +103,12 @@ async fn wait_for_all(
 ) -> Result<u64, Failure> {
     let mut unreadable = 0;
     for (tenant, is_new) in requested {
-        if !is_new && !out.json {
-            print_request(tenant, false, out)?;
+        if !is_new {
+            note(&format!("{} {JOINED}", tenant.name));
         }
         let run = wait_for(workers, tenant).await?;
         unreadable += run.unreadable;
-        print_end(tenant, &run, out)?;
+        print_end(tenant, &run, *is_new, out)?;
     }
     Ok(unreadable)
 }
@@ -111,7 +117,8 @@ async fn wait_for(workers: &mut ReindexWorkers<'_>, tenant: &Tenant) -> Result<R
     let engine = workers.engine;
     let store = engine.store.tenant(tenant.id);
     let progress = Arc::new(Progress::default());
-    let _bar = Bar::follow(&progress, ProgressUnit::Items, "emails");
+    let bar = Bar::follow(&progress, ProgressUnit::Items, "emails");
+    let (begun, mut is_explained) = (Instant::now(), false);
     loop {
         let job = engine.find_reindex(tenant.id).await?;
         let job = job.ok_or_else(|| Failure::problem(format!("the reindex of {} was removed", tenant.name)))?;
@@ -130,6 +137,14 @@ async fn wait_for(workers: &mut ReindexWorkers<'_>, tenant: &Tenant) -> Result<R
                     job.id
                 )));
             }
+            // Paused, say: nobody would know what the command waits for.
+            _ if run.examined == 0 && !is_explained && begun.elapsed() > EXPLAIN_AFTER => {
+                is_explained = true;
+                let reasons = engine.store.system().diagnose_job(job.id).await?.map(|found| found.reasons);
+                for reason in reasons.unwrap_or_default() {
+                    bar.note(&format!("{}: {}", tenant.name, one_line(&reason.sentence(), 1000)));
+                }
+            }
             _ => {}
         }
         // From a deactivation on, no worker claims its jobs.
@@ -139,11 +154,11 @@ async fn wait_for(workers: &mut ReindexWorkers<'_>, tenant: &Tenant) -> Result<R
     }
 }
 
-fn print_end(tenant: &Tenant, run: &ReindexRun, out: Output) -> Result<(), Failure> {
+fn print_end(tenant: &Tenant, run: &ReindexRun, is_new: bool, out: Output) -> Result<(), Failure> {
     let ReindexRun { examined, reindexed, unreadable, .. } = run;
     if out.json {
         return out.object(&json!({"tenant": tenant.name, "examined": examined, "reindexed": reindexed,
-            "unreadable": unreadable}));
+            "unreadable": unreadable, "joined": !is_new}));
     }
     let mut line = format!("{}: {} of {} emails reindexed", tenant.name, count(*reindexed), count(*examined));
     if *unreadable > 0 {

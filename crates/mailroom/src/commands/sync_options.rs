@@ -1,6 +1,5 @@
 //! Options of commands that become settings of mailboxes, tenants and directories.
 
-use domain::setting_values::MAX_BYTES_PER_DAY;
 use domain::units::{parse_duration, parse_size};
 use domain::{Backfill, InvalidSetting};
 use terminal::Failure;
@@ -20,8 +19,7 @@ pub fn read_interval(text: &str) -> Result<u64, Failure> {
 
 /// Reads `--bytes-per-day`.
 pub fn read_bytes_per_day(text: &str) -> Result<u64, Failure> {
-    let bytes = parse_size(text).ok().filter(|bytes| *bytes <= MAX_BYTES_PER_DAY);
-    bytes.ok_or_else(|| {
+    parse_size(text).map_err(|_| {
         Failure::usage(format!(
             "--bytes-per-day must be a size such as \"500 MB\", or \"0 B\" for no limit, not {text:?}"
         ))

@@ -1,9 +1,13 @@
 //! The audit of commands, and the command that verifies it.
 
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+
 use serde_json::Value;
 
 use crate::http::create_key;
-use crate::installation::{TestInstallation, on_each_database};
+use crate::installation::{CommandOutput, PROGRAM, TestInstallation, on_each_database};
 use crate::mail::simple;
 
 /// The damage is found and named, and nothing is found after the repair.
@@ -53,7 +57,7 @@ fn audit_verify_names_the_broken_entry() {
     });
 }
 
-/// Returns the actions that are on record for `acme`, and those of the system, each with whether a command is its actor.
+/// Returns the actions that are on record, all of which are a command's.
 fn audited_actions(mailroom: &TestInstallation) -> Vec<String> {
     let entries = mailroom.select("select cast(entry as text) from audit order by tenant_id, seq");
     let entries = entries.iter().map(|entry| serde_json::from_str::<Value>(entry).unwrap());
@@ -69,7 +73,7 @@ fn audited_actions(mailroom: &TestInstallation) -> Vec<String> {
 fn every_changing_command_is_audited() {
     on_each_database(|mailroom| {
         mailroom.import(&mailroom.write("a.eml", simple("one", "an apple a day")));
-        let out = mailroom.path("out.mbox").display().to_string();
+        let [out, backup] = ["out.mbox", "backup"].map(|name| mailroom.path(name).display().to_string());
         let id = {
             let added = mailroom.object(&["jobs", "enqueue", "--tenant", "acme", "--kind", "noop", "--in", "10m"]);
             added["id"].as_str().unwrap().to_owned()
@@ -89,14 +93,15 @@ fn every_changing_command_is_audited() {
             &["jobs", "limit", "--kind", "noop", "--running", "3"],
             &["jobs", "weight", "vip", "8"],
             &["secrets", "rotate"],
+            &["backup", "--out", &backup],
         ] {
             mailroom.ok(command);
         }
 
         let mut expected = vec![
-            "jobs.pause",
-            "jobs.limit",
-            "jobs.weight",
+            "queue.pause",
+            "queue.limit",
+            "queue.weight",
             "secrets.rotate",
             "email.import",
             "job.enqueue",
@@ -106,10 +111,11 @@ fn every_changing_command_is_audited() {
             "job.move",
             "job.retry",
             "job.cancel",
-            "jobs.pause",
-            "jobs.resume",
-            "jobs.limit",
+            "queue.pause",
+            "queue.resume",
+            "queue.limit",
             "tenant.change",
+            "backup",
         ];
         let mut actions = audited_actions(mailroom);
         expected.sort_unstable();
@@ -117,6 +123,19 @@ fn every_changing_command_is_audited() {
         assert_eq!(actions, expected);
         mailroom.ok(&["audit", "verify"]);
     });
+}
+
+#[test]
+fn path_that_is_no_text_is_imported_and_audited() {
+    let mailroom = TestInstallation::sqlite();
+    let path = mailroom.path("").join(OsStr::from_bytes(b"caf\xe9.eml"));
+    fs::write(&path, simple("one", "an apple a day")).unwrap();
+
+    let args = ["import", "--tenant", "acme", "--mailbox", "me@acme.test", "--json"];
+    let done = CommandOutput::of(mailroom.command(PROGRAM, &args).arg(&path));
+
+    assert_eq!(done.code, Some(0), "{done}");
+    assert_eq!(audited_actions(&mailroom), ["email.import"]);
 }
 
 #[test]

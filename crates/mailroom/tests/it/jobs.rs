@@ -227,7 +227,7 @@ fn dead_letters_are_replayed_and_discarded() {
         mailroom.run(&["jobs", "show", &id]).assert_refused(1, &["there is no job"]);
         assert_eq!(mailroom.object(&["dead-letters", "discard", "--all", "--tenant", "acme"])["discarded"], 1);
         let audit = mailroom.select("select cast(entry as text) from audit").join("\n");
-        assert!(audit.contains("dead_letter.replay") && audit.contains("dead_letter.discard"), "{audit}");
+        assert!(audit.contains("dead_letters.replay") && audit.contains("dead_letters.discard"), "{audit}");
         assert!(mailroom.objects(&["dead-letters", "list"]).is_empty());
     });
 }

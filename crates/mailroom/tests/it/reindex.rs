@@ -47,7 +47,7 @@ fn reindex_needs_no_service() {
 
         let done = mailroom.objects(&["reindex"]);
 
-        assert_eq!(done[0], json!({"tenant": "acme", "examined": 1, "reindexed": 1, "unreadable": 0}));
+        assert_eq!(done[0], json!({"tenant": "acme", "examined": 1, "reindexed": 1, "unreadable": 0, "joined": false}));
         assert_eq!(done[1]["tenant"], "beta");
         assert_eq!((find(mailroom, "acme", "apple"), find(mailroom, "beta", "plum")), (1, 1));
         mailroom.assert_whole();
@@ -123,7 +123,8 @@ fn killed_reindex_continues_when_it_is_run_again() {
             let again = mailroom.run_with(&[("MAILROOM_JOBS__LEASE", "1s")], &args);
 
             assert_eq!(again.code, Some(0), "{failpoint}: {again}");
-            let done = json!({"tenant": "acme", "examined": MESSAGES, "reindexed": MESSAGES, "unreadable": 0});
+            let done =
+                json!({"tenant": "acme", "examined": MESSAGES, "reindexed": MESSAGES, "unreadable": 0, "joined": true});
             assert_eq!(again.objects(), [done], "{failpoint}");
             assert_eq!(find(&mailroom, "acme", "outdatedtoken"), 0, "{failpoint}");
             mailroom.assert_whole();

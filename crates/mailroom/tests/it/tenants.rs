@@ -90,7 +90,8 @@ fn tenant_settings_are_set_shown_and_unset() {
             (&["--interval", "60d"][..], "--interval must be from 1 to 2592000 seconds"),
             (&["--interval", "often"][..], "--interval must be a duration"),
             (&["--backfill", "some"][..], "--backfill must be all, none or a duration"),
-            (&["--bytes-per-day", "2000000 GB"][..], "--bytes-per-day must be a size such as"),
+            (&["--bytes-per-day", "2000000 GB"][..], "--bytes-per-day must be at most 1099511627776 bytes"),
+            (&["--bytes-per-day", "much"][..], "--bytes-per-day must be a size such as"),
             (&[][..], "name a setting to change"),
         ] {
             mailroom.run(&[&["tenant", "set", "acme"], wrong].concat()).assert_refused(2, &[says]);

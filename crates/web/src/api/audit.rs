@@ -66,7 +66,7 @@ fn text(entry: &serde_json::Value, name: &str) -> Option<String> {
 
 /// List the audit log, newest first.
 ///
-/// Without `X-Tenant-Id` the operator gets the changes that belong to no tenant: queues and schedules.
+/// Without `X-Tenant-Id` the operator gets the changes that belong to no tenant, such as those of queues, schedules and keys.
 #[utoipa::path(get, path = "/v1/audit", operation_id = "list_audit", tag = "audit", params(PageParams), responses(
     (status = 200, description = "Audit entries", body = Page<AuditView>)))]
 pub async fn list(

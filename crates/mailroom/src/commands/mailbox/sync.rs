@@ -51,7 +51,9 @@ pub(super) async fn run(
             if mailbox.is_active { mailbox.state.as_str() } else { "inactive" }
         )));
     }
-    engine.request_sync(&mailbox).await?;
+    let id = mailbox.id.to_string();
+    let audited = app::audited(engine, mailbox.tenant_id, "mailbox.sync", &id, serde_json::Value::Null).await?;
+    audited.request_sync(&mailbox).await?;
     if !wait {
         return print_outcome(&mailbox, "asked", "is synced as soon as a worker is free", out);
     }

@@ -159,11 +159,10 @@ impl SystemStore {
             JobState::Doomed => reasons.push(WaitReason::Doomed),
             JobState::Scheduled | JobState::Retry => {
                 let at = job.run_at.unwrap_or(job.created_at);
-                // What the mailbox waits for says more than that the job is not due.
-                match self.mailbox_pause(&job).await? {
-                    Some(SyncPause { until, reason }) => reasons.push(WaitReason::MailboxPaused { until, reason }),
-                    None => reasons.push(WaitReason::NotDue { at, failures: job.attempt }),
+                if let Some(SyncPause { until, reason }) = self.mailbox_pause(&job).await? {
+                    reasons.push(WaitReason::MailboxPaused { until, reason });
                 }
+                reasons.push(WaitReason::NotDue { at, failures: job.attempt });
                 reasons.extend(self.stops(&job).await?);
             }
             JobState::Blocked => {
