@@ -12,7 +12,7 @@ use crate::units::parse_duration;
 
 /// How much existing mail is synced. As text: `all`, `none`, or a duration such as `30d`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[serde(try_from = "StoredBackfill", into = "String")]
 pub enum Backfill {
     All,
     None,
@@ -90,11 +90,27 @@ impl fmt::Display for Backfill {
     }
 }
 
-impl TryFrom<String> for Backfill {
+/// The forms that were ever written. A consent that began under an earlier version is completed under this one.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum StoredBackfill {
+    Text(String),
+    Earlier {
+        #[serde(rename = "Last")]
+        last: Duration,
+    },
+}
+
+impl TryFrom<StoredBackfill> for Backfill {
     type Error = InvalidBackfill;
 
-    fn try_from(text: String) -> Result<Self, InvalidBackfill> {
-        text.parse()
+    fn try_from(stored: StoredBackfill) -> Result<Self, InvalidBackfill> {
+        match stored {
+            StoredBackfill::Earlier { last } => Ok(Self::Last(last)),
+            StoredBackfill::Text(text) if text == "All" => Ok(Self::All),
+            StoredBackfill::Text(text) if text == "None" => Ok(Self::None),
+            StoredBackfill::Text(text) => text.parse(),
+        }
     }
 }
 
@@ -107,6 +123,18 @@ impl From<Backfill> for String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn form_of_an_earlier_version_is_read() {
+        for (stored, expected) in [
+            (r#""All""#, Backfill::All),
+            (r#""None""#, Backfill::None),
+            (r#"{"Last":{"secs":86400,"nanos":0}}"#, Backfill::Last(Duration::from_secs(86_400))),
+            (r#""30d""#, Backfill::Last(Duration::from_secs(30 * 86_400))),
+        ] {
+            assert_eq!(serde_json::from_str::<Backfill>(stored).unwrap(), expected, "{stored}");
+        }
+    }
 
     #[test]
     fn backfill_text_is_read_back_as_written() {

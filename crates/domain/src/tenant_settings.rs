@@ -22,6 +22,9 @@ pub struct TenantSettings {
     pub other: Map<String, Value>,
 }
 
+/// The bytes of all folder names. Every mailbox that is read brings them along.
+const MAX_FOLDER_BYTES: usize = 16 << 10;
+
 impl TenantSettings {
     /// The names of the fields, as they are stored.
     pub const FIELDS: &'static [&'static str] =
@@ -32,7 +35,13 @@ impl TenantSettings {
         values::check_folders("folders", self.folders.as_ref())?;
         values::check_folders("exclude", self.exclude.as_ref())?;
         values::check_interval(self.interval_seconds)?;
-        values::check_bytes_per_day(self.bytes_per_day)
+        values::check_bytes_per_day(self.bytes_per_day)?;
+        let names = self.folders.iter().chain(&self.exclude).flatten();
+        if names.map(String::len).sum::<usize>() > MAX_FOLDER_BYTES {
+            let expected = format!("names of at most {MAX_FOLDER_BYTES} bytes in all, with those of exclude");
+            return Err(InvalidSetting { field: "folders", expected });
+        }
+        Ok(())
     }
 
     /// Removes the value of a field, also one that cannot be read. Returns `false` if there is no field of that name.

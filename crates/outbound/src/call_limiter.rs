@@ -60,15 +60,18 @@ impl CallLimiters {
     }
 }
 
+/// The least calls of a share: with fewer, none would be left for polls beside a fetch and a backfill.
+const MIN_SHARE: usize = 5;
+
 /// Returns the most calls in flight at one server, of one tenant at all servers, and of one tenant at one server, where
-/// mailboxes are at many servers.
+/// mailboxes are at many servers. So a dead server leaves half of the calls to other servers, and its tenant a part of its
+/// own; and no tenant takes all calls of a server that many have.
 pub fn server_limits(max_per_provider: usize) -> [usize; 3] {
-    [max_per_provider / 2, max_per_provider / 2, max_per_provider / 4].map(|max| max.max(1))
+    let server = max_per_provider / 2;
+    [server, max_per_provider * 3 / 4, server * 3 / 4].map(|share| share.max(MIN_SHARE).min(max_per_provider))
 }
 
-/// Returns the scopes of a call with the calls that each may have in flight, the widest first. Where mailboxes are at many
-/// servers, one server has at most half of the provider's calls, and so has one tenant; at one server a tenant has half of
-/// that. So a dead server leaves its tenant half of the tenant's calls, and other tenants theirs.
+/// Returns the scopes of a call with the calls that each may have in flight, the widest first.
 fn scopes(target: &Target, max: usize) -> Vec<(CallScope, usize)> {
     let mut scopes = vec![(CallScope::Provider(target.provider), max)];
     if let Some(endpoint) = &target.endpoint {

@@ -250,21 +250,45 @@ async fn hanging_server_leaves_calls_to_others() {
     let hanging = [first, second, third].map(|tenant| at_host(tenant, "hangs.acme.test"));
 
     let held = fill(&calls, &hanging[0]).await;
-    assert_eq!(held.len(), 4, "a tenant has a quarter at one server");
+    assert_eq!(held.len(), 6, "a tenant has three quarters of a server's calls");
     let more = fill(&calls, &hanging[1]).await;
-    assert_eq!(more.len(), 4);
-    let none = fill(&calls, &hanging[2]).await;
-    assert_eq!(none.len(), 0, "a server has half");
+    assert_eq!(more.len(), 2);
+    assert_eq!(fill(&calls, &hanging[2]).await.len(), 0, "a server has half");
 
     let others = [at_host(first, "a.acme.test"), at_host(first, "b.acme.test"), at_host(second, "a.acme.test")];
     let at_a = fill(&calls, &others[0]).await;
-    assert_eq!(at_a.len(), 4, "a tenant has half over all servers");
+    assert_eq!(at_a.len(), 6, "a tenant has three quarters over all servers");
     assert_eq!(fill(&calls, &others[1]).await.len(), 0);
-    assert_eq!(fill(&calls, &others[2]).await.len(), 4, "all calls of the provider are used");
+    assert_eq!(fill(&calls, &others[2]).await.len(), 2, "all calls of the provider are used");
     drop((held, more, at_a));
 
     tokio::time::advance(EVICT_INTERVAL).await;
     assert_eq!(calls.make(&target(), Box::pin(async { Ok(()) })).await, Ok(()));
     let left = calls.inner.state().limiters.as_ref().map(CallLimiters::len);
     assert_eq!(left, Some(1), "idle limiters are dropped");
+}
+
+/// However few workers there are, a poll is made beside as much backfill as there may be.
+#[tokio::test(start_paused = true)]
+async fn poll_is_made_beside_backfill_in_a_small_process() {
+    for max in [2, 4, 8, 12, 16] {
+        let calls = Calls::new(
+            CallSettings { max_in_flight: Some(max), ..CallSettings::default() },
+            Arc::new(SystemRandom),
+            None,
+        );
+        let target = at_host(TenantId::new(&SystemClock), "imap.acme.test");
+        let mut held: Vec<ConnectorFuture<'_, ()>> = Vec::new();
+        loop {
+            let hang = Box::pin(std::future::pending());
+            let mut call: ConnectorFuture<'_, ()> = Box::pin(calls.make_fetch(&target, Lane::Low, hang));
+            if futures_util::poll!(&mut call).is_ready() {
+                break;
+            }
+            held.push(call);
+        }
+
+        assert!(!held.is_empty());
+        assert_eq!(calls.make(&target, Box::pin(async { Ok(()) })).await, Ok(()), "of {max}");
+    }
 }

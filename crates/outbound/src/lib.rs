@@ -1,4 +1,5 @@
-//! The way out: every call to a server that is not ours passes the gateway, which applies what limits it.
+//! The way out: calls of connectors to providers pass the gateway, which applies what limits them. Connections that wait
+//! for news (IMAP IDLE) and webhooks do not: they have limits of their own.
 //!
 //! [`limits`] has the table of all limits.
 

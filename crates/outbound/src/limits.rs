@@ -1,4 +1,4 @@
-//! The limits of calls. In the order in which a call meets them:
+//! The limits of calls:
 //!
 //! | Limit | Key | Where |
 //! | --- | --- | --- |
@@ -205,6 +205,6 @@ mod tests {
         }
         let in_flight: Vec<&str> =
             rows.iter().filter(|row| row.limit == "calls in flight").map(|row| row.allows.as_str()).collect();
-        assert_eq!(in_flight, ["100", "50", "50", "25"]);
+        assert_eq!(in_flight, ["100", "50", "75", "37"]);
     }
 }

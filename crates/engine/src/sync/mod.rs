@@ -44,7 +44,7 @@ use outbound::{Calls, Target};
 use poll_limiter::PollLimiter;
 
 /// The shortest pause that is recorded for people to see: a shorter one is over before anybody has looked.
-const MIN_RECORDED_PAUSE: Duration = Duration::from_secs(20);
+const MIN_RECORDED_PAUSE: Duration = Duration::from_secs(10);
 
 /// When folders are tried again that could not be opened.
 const FOLDER_RETRY_DELAY: Duration = Duration::from_secs(300);

@@ -364,7 +364,7 @@ async fn daily_byte_quota_pauses_a_mailbox() {
 async fn long_throttle_pauses_a_mailbox() {
     on_each_database(|db| async move {
         let mut app = ScriptedApp::new(db).await;
-        app.connector.queue_changes_first(throttled(19));
+        app.connector.queue_changes_first(throttled(9));
         app.sync().await;
         assert_eq!(app.pause_reason().await, None);
 

@@ -209,6 +209,10 @@ async fn commit(session: &Arc<Session>, kind: &JobKind, job: &Arc<ClaimedJob>, m
             Ok(_) => return count(kind, "done"),
             // Also when the previous commit succeeded and only its reply was lost.
             Err(StoreError::Precondition(Precondition::JobNotHeld)) => return count(kind, "lost"),
+            // Put back, it is cancelled with the reason that was given for it.
+            Err(StoreError::Precondition(Precondition::JobCancelled)) => {
+                return record_settlement(session, kind, job, Settlement::Deferred(Duration::ZERO)).await;
+            }
             Err(e) if is_transient(&e) => {
                 tries += 1;
                 back_off(tries, &*session.work.random).await;

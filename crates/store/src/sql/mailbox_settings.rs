@@ -38,15 +38,16 @@ fn own_interval(dialect: Dialect, settings: &str) -> String {
     }
 }
 
-/// Reads the settings of a mailbox. What cannot be read is ignored with a warning, so that one row does not fail a listing.
+/// Reads the settings of a mailbox. What cannot be read is ignored, so that one row does not fail a listing; it is
+/// logged for those who look for it, since every read of the row meets it.
 pub(crate) fn mailbox_settings(row: &Row, column: usize, mailbox: MailboxId) -> Result<MailboxSettings, StoreError> {
     let Ok(stored) = serde_json::from_str::<serde_json::Value>(&row.get::<String>(column)?) else {
-        tracing::warn!(mailbox.id = %mailbox, "the settings of the mailbox are not JSON and were ignored");
+        tracing::debug!(mailbox.id = %mailbox, "the settings of the mailbox are not JSON and were ignored");
         return Ok(MailboxSettings::default());
     };
     let settings = MailboxSettings::from(stored);
     for field in settings.unreadable_fields() {
-        tracing::warn!(mailbox.id = %mailbox, field, "a setting of the mailbox cannot be read and was ignored");
+        tracing::debug!(mailbox.id = %mailbox, field, "a setting of the mailbox cannot be read and was ignored");
     }
     Ok(settings)
 }
@@ -54,12 +55,12 @@ pub(crate) fn mailbox_settings(row: &Row, column: usize, mailbox: MailboxId) -> 
 /// Reads the settings of a tenant, like [`mailbox_settings`].
 pub(crate) fn tenant_settings(row: &Row, column: usize, tenant: TenantId) -> Result<TenantSettings, StoreError> {
     let Ok(stored) = serde_json::from_str::<serde_json::Value>(&row.get::<String>(column)?) else {
-        tracing::warn!(tenant.id = %tenant, "the settings of the tenant are not JSON and were ignored");
+        tracing::debug!(tenant.id = %tenant, "the settings of the tenant are not JSON and were ignored");
         return Ok(TenantSettings::default());
     };
     let settings = TenantSettings::from(stored);
     for field in settings.unreadable_fields() {
-        tracing::warn!(tenant.id = %tenant, field, "a setting of the tenant cannot be read and was ignored");
+        tracing::debug!(tenant.id = %tenant, field, "a setting of the tenant cannot be read and was ignored");
     }
     Ok(settings)
 }
