@@ -69,7 +69,7 @@ fn readme_http_tour_works_as_pasted() {
         "whsec_",
         "\"type\":\"email.received\"",
         "\"action\":\"email.delete\"",
-        "acme: 5 entries are intact",
+        "acme: 6 entries are intact",
     ] {
         assert!(said.contains(part), "{part} is not in {said}");
     }
