@@ -9,7 +9,7 @@ use domain::search::TOKENS_VERSION;
 use engine::Progress;
 use engine::reindex::{ReindexRun, ReindexScope};
 use store::TenantStore;
-use store::sql::jobs::CancelOutcome;
+use store::sql::jobs::{CancelOutcome, JobScope};
 use store::sql::reindex::{ReindexRange, TokenReplacement};
 use store::sql::search::SearchPage;
 use testkit::app::ADDRESS;
@@ -187,15 +187,19 @@ async fn cancelled_reindex_stops() {
         let acme = import(app, MANY).await;
         app.engine.request_reindex(acme.id, ReindexScope::All, None).await.unwrap();
         let worker = app.start_worker();
-        wait_until("a batch is written", async || last_run(app, &acme).await.1.reindexed > 0).await;
-
-        // Whether a batch runs just then or not; its id is another one after each.
-        wait_until("the reindex is cancelled", async || {
-            let job = app.engine.find_reindex(acme.id).await.unwrap().unwrap();
-            let outcome = app.store().system().cancel_job(acme.id, job.id, "not now").await.unwrap();
-            outcome != CancelOutcome::NotLive || !job.is_live()
+        let system = app.store().system();
+        wait_until("a batch runs", async || last_run(app, &acme).await.0 == JobState::Running).await;
+        // The batch that runs goes on; the next one waits, and so can be cancelled.
+        system.pause_jobs(&JobScope::Kind("reindex".to_owned())).await.unwrap();
+        wait_until("the next batch waits", async || {
+            let (state, run) = last_run(app, &acme).await;
+            state == JobState::Ready && run.reindexed > 0
         })
         .await;
+        let job = app.engine.find_reindex(acme.id).await.unwrap().unwrap();
+        let outcome = system.cancel_job(acme.id, job.id, "not now").await.unwrap();
+        assert_eq!(outcome, CancelOutcome::Cancelled);
+        system.resume_jobs(&JobScope::Kind("reindex".to_owned())).await.unwrap();
         app.wait_until_idle().await;
         worker.shut_down().await;
 
