@@ -214,7 +214,10 @@ fn wrong_usage_calls_no_server() {
         .refused(2, &["a password is required", "--password-file", "standard input"]);
     AddImapCommand::new(&mailroom).with("--ca-file", &text).refused(1, &["contains no certificate", "PEM"]);
     AddImapCommand::new(&mailroom).with("--ca-file", "/does/not/exist").refused(1, &["cannot read the certificate"]);
-    for nonsense in ["much", "50", "1.5 GB", "", "5000 GiB", "99999999999999999999 GB"] {
+    AddImapCommand::new(&mailroom)
+        .with("--bytes-per-day", "5000 GiB")
+        .refused(2, &["--bytes-per-day must be at most 1099511627776 bytes"]);
+    for nonsense in ["much", "50", "1.5 GB", "", "99999999999999999999 GB"] {
         AddImapCommand::new(&mailroom)
             .with("--bytes-per-day", nonsense)
             .refused(2, &["--bytes-per-day must be a size such as \"500 MB\""]);

@@ -338,8 +338,11 @@ fn record_late(guards: &str, check: impl Fn(&TestInstallation, &RunningProcess))
     wait_until("another has listed it", || {
         mailroom.select("select status from sync_states where is_history_done").len() == 1 && is_equal(&mailroom)
     });
-    // A fetch would find out that the message is gone.
-    mailroom.ok(&["jobs", "pause", "--kind", "fetch_emails"]);
+    // A fetch would find out that the message is gone, and the next sync would repair what the late page does, perhaps
+    // before anybody has looked.
+    for kind in ["fetch_emails", "sync_mailbox", "list_mailbox"] {
+        mailroom.ok(&["jobs", "pause", "--kind", kind]);
+    }
 
     let before = commits(&trace);
     wait_until("it has tried to record", || {
