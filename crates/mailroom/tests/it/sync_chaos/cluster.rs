@@ -2,12 +2,14 @@
 
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use domain::{JobState, PlanTier, TenantId};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use store::Store;
 use store::sql::jobs::{JobFilter, ReplayOptions};
 
@@ -138,15 +140,16 @@ impl<'a> Cluster<'a> {
         redis.resume();
     }
 
-    /// Puts a file in the place of the blob folder, to which nothing can be written.
+    /// Puts a file in the place of the blob folder, to which nothing can be written. Both are exchanged at once: a server
+    /// that found neither would make a folder of its own.
     fn make_blobs_unavailable(&self, how_long: Duration) {
         let blobs = self.mailroom.data_dir().join("blobs");
         let away = self.mailroom.data_dir().join("blobs-away");
-        fs::rename(&blobs, &away).unwrap();
-        fs::write(&blobs, "").unwrap();
+        fs::write(&away, "").unwrap();
+        exchange(&blobs, &away);
         sleep(how_long);
-        fs::remove_file(&blobs).unwrap();
-        fs::rename(&away, &blobs).unwrap();
+        exchange(&blobs, &away);
+        fs::remove_file(&away).unwrap();
     }
 
     /// Waits until there is no difference and no job left; jobs that wait for their time run now. Returns how many jobs were
@@ -219,6 +222,11 @@ impl<'a> Cluster<'a> {
         }
         events
     }
+}
+
+/// Exchanges a folder and a file in one step.
+fn exchange(one: &Path, other: &Path) {
+    renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).unwrap();
 }
 
 /// Returns a free address below the ports that the system hands out, so that no other process takes it before the server.
