@@ -25,7 +25,7 @@ pub struct ConnectorAccount {
     pub settings: String,
     pub secret: Option<Secret<String>>,
     /// The folders recorded so far, for providers whose folders have to be compared with them; see
-    /// [`Provider::needs_known_folders`].
+    /// [`crate::Capabilities::needs_known_folders`].
     pub folders: Vec<KnownFolder>,
     /// Set when messages may have been removed since this time in a way that only a sweep over every folder shows.
     pub sweep_since: Option<Timestamp>,

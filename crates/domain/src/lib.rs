@@ -3,6 +3,7 @@
 
 pub mod address;
 pub mod backfill;
+pub mod capabilities;
 pub mod clock;
 pub mod connector;
 pub mod consent;
@@ -32,6 +33,7 @@ pub mod units;
 
 pub use address::{Address, Recipient, RecipientKind};
 pub use backfill::Backfill;
+pub use capabilities::Capabilities;
 pub use clock::{Clock, SystemClock, TestClock};
 pub use connector::{Connector, ConnectorError, FolderRole};
 pub use consent::{AuthorizationRequest, ConsentFlow, ConsentGrant};

@@ -11,13 +11,13 @@ pub enum MailboxEvent {
     FailedRepeatedly,
     /// The provider refused the credentials.
     CredentialsRefused,
-    /// A person gave other credentials. `check_account`: see [`Provider::checks_account`].
+    /// A person gave other credentials. `check_account`: see [`crate::Capabilities::checks_account`].
     CredentialsReplaced { check_account: bool },
     /// The directory that the mailbox belongs to has access again.
     AccessRestored,
     /// A person paused it.
     Paused,
-    /// A person resumed it. `check_account`: see [`Provider::checks_account`].
+    /// A person resumed it. `check_account`: see [`crate::Capabilities::checks_account`].
     Resumed { check_account: bool },
     /// A person disconnected it.
     Disconnected,

@@ -10,14 +10,14 @@ use connectors::http::{HttpClient, HttpTimeouts};
 use connectors::microsoft::MicrosoftOAuth;
 use content::spool::Spool;
 use domain::{ConsentFlow, Provider, Sha256, SystemClock, TenantId, redact_for_log};
-use engine::audit::AuditRecord;
+use engine::accounts::audit::AuditRecord;
+use engine::credentials::oidc::Oidc;
+use engine::credentials::secrets::KeySource;
+use engine::delivery::webhooks::{AddressPolicy, SystemResolver, WebhookDeliverer, WebhookSender};
 use engine::jobs::RetentionPeriods;
-use engine::oidc::Oidc;
-use engine::push::{GmailPushSettings, GmailPushes, GraphPushes};
-use engine::redis_gate::RedisGate;
-use engine::secrets::KeySource;
+use engine::sync::push::{GmailPushSettings, GmailPushes, GraphPushes};
+use engine::sync::redis_gate::RedisGate;
 use engine::sync::{SyncSettings, Syncer};
-use engine::webhooks::{AddressPolicy, SystemResolver, WebhookDeliverer, WebhookSender};
 use engine::{Cpu, Engine, Vault};
 use futures_util::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
@@ -252,7 +252,7 @@ const ISSUER_DEADLINES: HttpTimeouts = HttpTimeouts {
 #[derive(Debug)]
 struct HttpDocuments(HttpClient);
 
-impl engine::oidc::Documents for HttpDocuments {
+impl engine::credentials::oidc::Documents for HttpDocuments {
     fn get<'a>(&'a self, url: &'a str) -> BoxFuture<'a, anyhow::Result<serde_json::Value>> {
         Box::pin(async move { Ok(self.0.get_json(url).await?) })
     }

@@ -62,7 +62,7 @@ impl CallSettings {
             row("circuit breaker", "tenant and provider; IMAP: tenant and server", breaker_text()),
             row("Retry-After", "mailbox", "as its provider says".to_owned()),
         ];
-        for provider in Provider::ALL.into_iter().filter(|provider| provider.is_remote()) {
+        for provider in Provider::ALL.into_iter().filter(|provider| provider.capabilities().is_remote) {
             rows.extend(self.budgets_of_provider(provider).rows(provider));
         }
         if let Some(bytes) = self.imap_bytes_per_day.filter(|bytes| *bytes > 0) {

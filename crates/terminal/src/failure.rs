@@ -3,7 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use engine::secrets::VaultError;
+use engine::credentials::secrets::VaultError;
 use store::StoreError;
 
 /// What a command that did not succeed says, and how it exits.

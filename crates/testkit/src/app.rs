@@ -13,10 +13,10 @@ use domain::{
     Backfill, Connector, Flags, JobState, MailboxId, MailboxSettings, MailboxState, MessageLimits, PlanTier, Provider,
     Secret, TenantId,
 };
-use engine::ingest::{IncomingMessage, IngestReport, MessageSource};
+use engine::accounts::mailboxes::ConnectRequest;
+use engine::archive::ingest::{IncomingMessage, IngestReport, MessageSource};
+use engine::credentials::secrets::KeySource;
 use engine::jobs::RetentionPeriods;
-use engine::mailboxes::ConnectRequest;
-use engine::secrets::KeySource;
 use engine::sync::{SyncMailbox, SyncSettings, Syncer, unique_per_mailbox};
 use engine::{Cpu, Engine, Vault};
 use jiff::SignedDuration;
@@ -247,10 +247,10 @@ impl TestApp {
 
     /// A key of this tenant, such as `create_key(&acme, &["read"])`.
     pub async fn create_key(&self, tenant: &TenantStore, scopes: &[&str]) -> String {
-        let is_known = |scope: &&str| engine::api_keys::SCOPES.contains(scope);
+        let is_known = |scope: &&str| engine::credentials::api_keys::SCOPES.contains(scope);
         assert!(scopes.iter().all(is_known), "a scope is not known: {scopes:?}");
         let scopes: Vec<String> = scopes.iter().map(|scope| (*scope).to_owned()).collect();
-        let (_, key) = engine::api_keys::create(tenant, "test", &scopes, None).await.unwrap();
+        let (_, key) = engine::credentials::api_keys::create(tenant, "test", &scopes, None).await.unwrap();
         key.expose().clone()
     }
 
@@ -259,7 +259,7 @@ impl TestApp {
             return key.clone();
         }
         let file = self.folder.path().join("operator.key");
-        engine::api_keys::ensure_operator_key(&self.db.store, &file).await.unwrap();
+        engine::credentials::api_keys::ensure_operator_key(&self.db.store, &file).await.unwrap();
         let key = std::fs::read_to_string(file).unwrap().trim().to_owned();
         *self.operator_key.lock().unwrap() = Some(key.clone());
         key

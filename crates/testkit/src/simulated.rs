@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use connectors::http::{HttpClient, HttpTimeouts};
 use domain::{Backfill, Connector, MailboxSettings, MailboxState, Secret};
-use engine::mailboxes::ConnectRequest;
+use engine::accounts::mailboxes::ConnectRequest;
 use sim::faults::FaultKind;
 use sim::{ProviderCore, RequestLogEntry};
 use store::TenantStore;

@@ -250,9 +250,10 @@ impl Planner<'_> {
 
     /// Returns the user id for the connection: Google knows users by their address, Graph by an id that never changes.
     fn user(&self, person: &DirectoryPerson) -> String {
-        match self.provider {
-            Provider::Gmail => person.address.clone().unwrap_or_default(),
-            _ => person.id.clone(),
+        if self.provider.capabilities().identifies_users_by_address {
+            person.address.clone().unwrap_or_default()
+        } else {
+            person.id.clone()
         }
     }
 }

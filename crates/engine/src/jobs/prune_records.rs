@@ -5,7 +5,7 @@ use jiff::SignedDuration;
 use jobs::{Completion, Job, JobContext, JobError, JobKind};
 use serde::{Deserialize, Serialize};
 
-use crate::{grant_leases, tokens};
+use crate::credentials::{grant_leases, tokens};
 
 /// Deletes old events, usage counts, idempotent responses and pushes, subscriptions of accounts that no mailbox has, and
 /// unused leases.

@@ -11,7 +11,7 @@ use store::StoreError;
 use store::sql::jobs::{NewJob, OnConflict, UniqueKey};
 
 use crate::Engine;
-use crate::reindex::ReindexRun;
+use crate::archive::reindex::ReindexRun;
 
 /// Reindexes the next emails of a run. The payload is the run, and so shows its progress.
 #[derive(Debug, Clone, Serialize, Deserialize)]

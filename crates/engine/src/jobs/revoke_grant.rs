@@ -56,7 +56,7 @@ async fn run(syncer: &Syncer, ctx: &JobContext, job: &RevokeGrant) -> Result<Com
     let Some(mailbox) = store.find_mailbox(&job.mailbox.to_string()).await? else {
         return Ok(Completion::Commit(delete_secret_unit));
     };
-    let secret = engine.vault.open_text(ctx.tenant(), job.secret, job.provider.secret_kind()).await;
+    let secret = engine.vault.open_text(ctx.tenant(), job.secret, job.provider.capabilities().secret_kind).await;
     let Some(secret) = secret.map_err(anyhow::Error::from)? else { return Ok(Completion::Done) };
     let account = account(ctx, job, &mailbox, secret);
     let connector = syncer.connectors.get(&job.provider);

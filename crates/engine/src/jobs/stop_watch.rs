@@ -11,8 +11,8 @@ use store::sql::jobs::NewJob;
 use super::RevokeGrant;
 use super::watch_mailbox::order_key;
 use crate::Engine;
-use crate::push::StopWatchError;
 use crate::sync::Syncer;
+use crate::sync::push::StopWatchError;
 
 /// Ends the watch of an account unless another mailbox has it. Then a job of its own revokes the grant, which the call
 /// needs.

@@ -18,7 +18,7 @@ use super::memory_budget::{MemoryReservation, PROVIDER_RESERVE_BYTES};
 use super::placements::{FetchOutcome, PlacedBatch, PlacementsByMessage};
 use super::{MailboxSession, Syncer, job_error, states};
 use crate::Engine;
-use crate::ingest::{FetchedMessage, IncomingMessage, MessageSource, PreparedBatch};
+use crate::archive::ingest::{FetchedMessage, IncomingMessage, MessageSource, PreparedBatch};
 use crate::retry_policies::FETCH_RETRY;
 
 /// Fetches messages that the ledger has queued.
@@ -162,7 +162,7 @@ impl Syncer {
     ) -> (FetchOutcome, FetchFailures) {
         let wanted: Vec<FetchRequest> = queued.iter().map(QueuedMessage::fetch_request).collect();
         let binds_by_content =
-            self.settings.duplicate_check && session.mailbox.provider.identifies_messages_by_content();
+            self.settings.duplicate_check && session.mailbox.provider.capabilities().identifies_messages_by_content;
         let memory = self.memory_budget.reservation(session.mailbox.provider, ctx.job.lane);
         let mut collector = MessageCollector::new(&self.engine, ctx, memory, binds_by_content, queued);
         let call = session.connector.fetch(&session.account, &wanted, &mut collector);
@@ -293,7 +293,7 @@ async fn reschedule_or_drop(store: &TenantStore, mailbox: MailboxId) -> Result<C
 /// Returns the user that our app impersonates by address, if it does: the address may be another person's tomorrow.
 fn user_of(mailbox: &Mailbox) -> Option<&str> {
     let connection = &mailbox.settings.connection;
-    let is_by_address = mailbox.provider == Provider::Gmail && connection["app_only"] == true;
+    let is_by_address = mailbox.provider.capabilities().identifies_users_by_address && connection["app_only"] == true;
     connection["user"].as_str().filter(|_| is_by_address)
 }
 

@@ -23,8 +23,8 @@ use super::fetch::FetchEmails;
 use super::lease::SyncLease;
 use super::states::{self, StateChange};
 use super::{MailboxSession, Syncer, end_without_work, job_error};
-use crate::push::request_watch_again;
 use crate::retry_policies::{FETCH_RETRY, SYNC_RETRY};
+use crate::sync::push::request_watch_again;
 
 /// Syncs a mailbox: lists what has changed since its cursors.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -470,7 +470,7 @@ impl MailboxListing<'_> {
             .into_iter()
             .partition(|seen| seen.received_at.is_some() && seen.received_at < since);
         page.seen.extend(wanted);
-        if !older.is_empty() && !self.session.mailbox.provider.identifies_messages_by_content() {
+        if !older.is_empty() && !self.session.mailbox.provider.capabilities().identifies_messages_by_content {
             // Ids of this provider never change, so they tell whether we have a message.
             let ids = older.iter().map(|seen| seen.message.clone()).collect();
             let known = self.store.find_ledger_entries(self.mailbox(), ids).await?;
@@ -555,7 +555,7 @@ impl MailboxListing<'_> {
         unit.end_sync(self.mailbox(), self.lease.token, end);
         let mailbox = &self.session.mailbox;
         states::log(states::mark_working(unit, mailbox));
-        if mailbox.state == MailboxState::Connecting && mailbox.provider.has_named_subscription() {
+        if mailbox.state == MailboxState::Connecting && mailbox.provider.capabilities().has_named_subscription {
             // Only now is it known whose mailbox it is.
             request_watch_again(unit, &self.sync.engine, mailbox.id)?;
         }
@@ -570,7 +570,7 @@ impl MailboxListing<'_> {
         if has_news {
             unit.record_news(self.mailbox());
             unit.emit_event(EventType::SyncCompleted, Some(self.mailbox()), json!({}));
-            if self.session.mailbox.provider.supports_push() {
+            if self.session.mailbox.provider.capabilities().supports_push {
                 unit.count_missed_pushes(self.mailbox());
             }
         }

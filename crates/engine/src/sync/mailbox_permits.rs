@@ -3,16 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use domain::{Lane, MailboxId, Provider};
+use domain::{Lane, MailboxId};
 use store::sql::mailboxes::Mailbox;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
-
-/// Batches at once: the connections of a mailbox but for one, which lists it meanwhile.
-const CONCURRENT_BATCHES: usize = 3;
-
-/// The same for Outlook: Graph returns twenty messages per call and takes four calls at once, and the next batch is to
-/// be requested while one is parsed.
-const CONCURRENT_OUTLOOK_BATCHES: usize = 4;
 
 /// The permits of all mailboxes that are fetched from. Cheap to clone; clones share them.
 #[derive(Debug, Clone, Default)]
@@ -48,7 +41,7 @@ impl MailboxPermits {
             return permits;
         }
         permits.retain(|_, permits| permits.strong_count() > 0);
-        let all = if mailbox.provider == Provider::Outlook { CONCURRENT_OUTLOOK_BATCHES } else { CONCURRENT_BATCHES };
+        let all = mailbox.provider.capabilities().concurrent_batches;
         // Backfill leaves one permit to new mail.
         let (all, backfill) = (Arc::new(Semaphore::new(all)), Arc::new(Semaphore::new(all - 1)));
         let fresh = Arc::new(MailboxSemaphores { all, backfill });

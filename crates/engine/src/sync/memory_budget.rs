@@ -66,7 +66,7 @@ type AcquiredPermit = Either<OwnedSemaphorePermit, OwnedSemaphorePermit>;
 
 impl Default for MemoryBudget {
     fn default() -> Self {
-        let remote = Provider::ALL.into_iter().filter(|provider| provider.is_remote());
+        let remote = Provider::ALL.into_iter().filter(|provider| provider.capabilities().is_remote);
         let reserves: HashMap<_, _> =
             remote.map(|provider| (provider, ProviderMemory::new(PROVIDER_RESERVE_BYTES))).collect();
         let shared = permits(MAX_BYTES_IN_FLIGHT - reserves.len() as u64 * PROVIDER_RESERVE_BYTES);

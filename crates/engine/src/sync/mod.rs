@@ -3,17 +3,23 @@
 //! A listing comes in pages. Each page is one commit: the ledger, the placements, the jobs that fetch messages, and the
 //! cursor. A job lists a mailbox under a lease, whose fence token every one of these commits checks.
 
+pub mod completeness;
 mod fetch;
 mod lease;
 mod list;
+pub mod mailbox_listeners;
 mod mailbox_permits;
 mod memory_budget;
 mod placements;
 mod poll;
 mod poll_limiter;
+pub mod push;
+pub mod redis_gate;
+pub mod schedule;
 mod scope;
 mod statement_batchers;
 mod states;
+pub mod target;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,10 +40,10 @@ pub use scope::FolderScope;
 pub use statement_batchers::StatementBatchers;
 
 use crate::Engine;
-use crate::access::MailboxAccess;
+use crate::credentials::access::MailboxAccess;
+use crate::credentials::tokens::{TokenRequest, TokenSettings, Tokens};
 use crate::retry_policies::UNAVAILABLE_RETRY;
-use crate::target::target_of;
-use crate::tokens::{TokenRequest, TokenSettings, Tokens};
+use crate::sync::target::target_of;
 use mailbox_permits::MailboxPermits;
 use memory_budget::MemoryBudget;
 use outbound::{Calls, Target};

@@ -11,7 +11,7 @@ use store::sql::sync::{ListingPhase, PageRows, QueuedMessage};
 use store::{Precondition, StoreError, TenantStore};
 
 use super::Syncer;
-use crate::ingest::{IncomingMessage, MessageSource};
+use crate::archive::ingest::{IncomingMessage, MessageSource};
 
 /// The placements and flags of each message, by its provider id.
 pub(super) type PlacementsByMessage = BTreeMap<String, Vec<(Placement, Flags)>>;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use domain::{Provider, TenantId};
-use engine::redis_gate::RedisGate;
+use engine::sync::redis_gate::RedisGate;
 use jobs::SystemRandom;
 use jobs::leader::{Election, Leadership, lead};
 use outbound::Redis;

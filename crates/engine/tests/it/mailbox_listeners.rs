@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use domain::SystemRandom;
 use domain::{ConnectorError, Lane, MailboxId, Provider};
-use engine::mailbox_listeners::{ListenSettings, listen_to_mailboxes};
+use engine::sync::mailbox_listeners::{ListenSettings, listen_to_mailboxes};
 use outbound::Calls;
 use store::TenantStore;
 use store::sql::jobs::JobFilter;

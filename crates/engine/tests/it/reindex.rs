@@ -7,7 +7,7 @@ use content::query;
 use domain::JobState;
 use domain::search::TOKENS_VERSION;
 use engine::Progress;
-use engine::reindex::{ReindexRun, ReindexScope};
+use engine::archive::reindex::{ReindexRun, ReindexScope};
 use store::TenantStore;
 use store::sql::jobs::{CancelOutcome, JobScope};
 use store::sql::reindex::{ReindexRange, TokenReplacement};

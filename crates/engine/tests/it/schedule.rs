@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use domain::{MailboxId, PlanTier, Provider, SystemClock, TenantId};
-use engine::schedule::{self, BACKLOG_LIMITS, PollIntervals, TickOutcome};
+use engine::sync::schedule::{self, BACKLOG_LIMITS, PollIntervals, TickOutcome};
 use jobs::{RandomSource, SystemRandom};
 use serde_json::{Value, json};
 use store::sql::mailboxes::NewMailbox;

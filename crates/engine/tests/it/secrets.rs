@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use domain::{PlanTier, Secret, SecretId, SecretKind, TenantId};
 use engine::Vault;
-use engine::secrets::{KeySource, VaultError, VaultStatus};
+use engine::credentials::secrets::{KeySource, VaultError, VaultStatus};
 use store::testing::{TestDatabase, on_each_database};
 use store::{Precondition, Store, StoreError};
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use domain::connector::{FolderSnapshot, ListingPage, SeenMessage};
 use domain::{Backfill, ConnectorError, FolderRole, MailboxSettings};
-use engine::mailboxes::ConnectRequest;
+use engine::accounts::mailboxes::ConnectRequest;
 use outbound::Calls;
 use store::testing::on_each_database;
 use testkit::app::ADDRESS;

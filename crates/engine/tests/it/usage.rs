@@ -1,7 +1,7 @@
 //! What a tenant uses of its providers, and when what waits will be here.
 
 use domain::{MailboxId, MailboxSettings, PlanTier, Provider, SystemClock};
-use engine::usage::{self, FORECAST_STILL_LISTING};
+use engine::accounts::usage::{self, FORECAST_STILL_LISTING};
 use outbound::CallSettings;
 use store::TenantStore;
 use store::sql::mailboxes::NewMailbox;

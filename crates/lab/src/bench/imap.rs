@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use domain::SystemRandom;
 use engine::Engine;
-use engine::mailbox_listeners::ListenSettings;
+use engine::sync::mailbox_listeners::ListenSettings;
 use serde_json::{Value, json};
 use sim::mail::{Generator, bench_mailbox};
 use store::TenantStore;
@@ -123,7 +123,8 @@ async fn measure_later_syncs(
     }
     let settings = ListenSettings::new("bench", Arc::new(SystemRandom));
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let listening = engine::mailbox_listeners::listen_to_mailboxes(&syncer, &settings, async { drop(stopped.await) });
+    let listening =
+        engine::sync::mailbox_listeners::listen_to_mailboxes(&syncer, &settings, async { drop(stopped.await) });
     let measuring = async {
         let times = measure_idle(&store, &mailbox, inbox, &mut more).await;
         drop(stop);

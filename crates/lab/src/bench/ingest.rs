@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use domain::EmailId;
-use engine::search::SearchRequest;
+use engine::archive::search::SearchRequest;
 use serde_json::{Value, json};
 use sim::mail::{Generator, LineEnd, Profile, bench_mailbox, write_mbox};
 use store::scratch;

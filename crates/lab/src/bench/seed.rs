@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use clap::Args;
 use domain::{PlanTier, TenantId};
-use engine::api_keys;
+use engine::credentials::api_keys;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use sim::mail::{AttachmentMix, Generator, MailKind, Profile};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use domain::{SystemClock, TenantId};
 use engine::Progress;
-use engine::backup::{RestoreTarget, restore};
+use engine::archive::backup::{RestoreTarget, restore};
 use serde::Serialize;
 use serde_json::json;
 use terminal::{Bar, Failure, Output, ProgressUnit, count, size};

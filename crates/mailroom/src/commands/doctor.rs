@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use engine::Progress;
-use engine::secrets::VaultStatus;
+use engine::credentials::secrets::VaultStatus;
 use jiff::SignedDuration;
 use serde::Serialize;
 use terminal::{Failure, Output, one_line};

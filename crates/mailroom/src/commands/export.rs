@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use content::query;
 use engine::Progress;
-use engine::export::ExportFormat;
+use engine::archive::export::ExportFormat;
 use serde_json::json;
 use terminal::{Bar, Failure, Output, ProgressUnit, count};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use domain::units::{DURATION_UNITS, parse_duration};
 use engine::Progress;
-use engine::gc::CollectionReport;
+use engine::archive::gc::CollectionReport;
 use jiff::SignedDuration;
 use serde_json::json;
 use store::sql::tenants::Tenant;

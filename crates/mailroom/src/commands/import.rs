@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use content::files::MailFileFormat;
 use domain::PlanTier;
-use engine::import::{Batching, Import, ImportSummary, OpenImport};
+use engine::archive::import::{Batching, Import, ImportSummary, OpenImport};
 use engine::{Engine, Progress};
 use serde::Serialize;
 use serde_json::json;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use domain::ApiKeyId;
 use domain::units::{DURATION_UNITS, parse_duration};
 use engine::Engine;
-use engine::api_keys::{self, NewKey};
+use engine::credentials::api_keys::{self, NewKey};
 use jiff::Timestamp;
 use serde_json::json;
 use store::TenantStore;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use content::query;
 use domain::EmailId;
-use engine::search::all_matching;
+use engine::archive::search::all_matching;
 use serde_json::json;
 use terminal::{Failure, Output, count};
 

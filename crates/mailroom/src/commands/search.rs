@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use domain::EmailId;
 use domain::search::SearchOrder;
-use engine::search::{RANKED_WINDOW, SearchError, SearchHit, SearchRequest, SearchResults};
+use engine::archive::search::{RANKED_WINDOW, SearchError, SearchHit, SearchRequest, SearchResults};
 use serde_json::json;
 use store::TenantStore;
 use terminal::{Failure, Output, count, note, one_line};

@@ -1,7 +1,7 @@
 //! `mailroom tenant usage`: usage of provider budgets, and the forecast of backfills.
 
 use engine::Engine;
-use engine::usage::{self, BackfillForecast, LimitOwner, LimitPeriod, ProviderUsage, QuotaUsage, UsageLimit};
+use engine::accounts::usage::{self, BackfillForecast, LimitOwner, LimitPeriod, ProviderUsage, QuotaUsage, UsageLimit};
 use jiff::Timestamp;
 use serde_json::json;
 use terminal::{Failure, Output, count, size};

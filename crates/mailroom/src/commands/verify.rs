@@ -4,9 +4,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::{MailboxId, Provider};
+use domain::MailboxId;
+use engine::archive::verify::VerifyReport;
 use engine::sync::Syncer;
-use engine::verify::VerifyReport;
 use engine::{Engine, Progress};
 use serde_json::json;
 use store::sql::mailboxes::Mailbox;
@@ -44,7 +44,7 @@ pub async fn run(config: &Config, args: &cli::VerifyArgs, out: Output) -> Result
             Some(mailbox) => vec![mailbox],
             None => store.list_mailboxes().await?,
         };
-        for mailbox in mailboxes.iter().filter(|mailbox| mailbox.provider != Provider::Files) {
+        for mailbox in mailboxes.iter().filter(|mailbox| mailbox.provider.capabilities().is_remote) {
             differences += compare_with_provider(&syncer, mailbox, out).await?;
         }
     }

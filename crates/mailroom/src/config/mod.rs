@@ -18,8 +18,8 @@ pub use urls::{BlobsUrl, DatabaseUrl};
 
 use domain::setting_values::MAX_BYTES_PER_DAY;
 use domain::{Backfill, MessageLimits, Secret};
-use engine::oidc::OidcSettings;
-use engine::webhooks::Network;
+use engine::credentials::oidc::OidcSettings;
+use engine::delivery::webhooks::Network;
 use layers::SettingLayers;
 use provider_rates::ProviderRates;
 use reader::{SettingsReader, invalid_setting};

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use domain::{Secret, Sha256};
 use engine::Vault;
-use engine::push::ClientStates;
-use engine::secrets::KeySource;
+use engine::credentials::secrets::KeySource;
+use engine::sync::push::ClientStates;
 use serde_json::{Value, json};
 use store::failpoint::{Effect, VARIABLE};
 

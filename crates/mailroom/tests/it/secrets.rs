@@ -12,7 +12,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use domain::{Secret, SecretId, SecretKind, SystemClock, TenantId};
 use engine::Vault;
-use engine::secrets::{KeySource, VaultError};
+use engine::credentials::secrets::{KeySource, VaultError};
 use jobs::{Job, JobError, JobKind, JobKinds, SystemRandom, Worker, WorkerSettings, new_job};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

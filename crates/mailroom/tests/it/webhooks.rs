@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use content::spool::Spool;
 use domain::{EventType, MessageLimits, SystemClock, TenantId, WebhookId};
-use engine::secrets::KeySource;
-use engine::webhooks::{AddressPolicy, WebhookRequest, draft};
+use engine::credentials::secrets::KeySource;
+use engine::delivery::webhooks::{AddressPolicy, WebhookRequest, draft};
 use engine::{Cpu, Engine, Vault};
 use serde_json::{Value, json};
 use store::blobs::Blobs;

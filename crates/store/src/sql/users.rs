@@ -317,7 +317,8 @@ impl TenantUnit {
         if new.is_empty() {
             return;
         }
-        let pushing: Vec<MailboxId> = new.iter().filter(|new| new.provider.supports_push()).map(|new| new.id).collect();
+        let pushing: Vec<MailboxId> =
+            new.iter().filter(|new| new.provider.capabilities().supports_push).map(|new| new.id).collect();
         let count = new.len() as u64;
         let rows: Vec<Vec<Value>> = new
             .into_iter()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::{Backfill, FolderRole, MailboxState, Provider};
-use engine::mailboxes::ConnectRequest;
+use engine::accounts::mailboxes::ConnectRequest;
 use serde_json::json;
 use store::TenantStore;
 use store::sql::mailboxes::Mailbox;

@@ -4,7 +4,7 @@ use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Request};
 use domain::TenantId;
-use engine::api_keys::{Caller, Principal, SCOPES};
+use engine::credentials::api_keys::{Caller, Principal, SCOPES};
 use store::TenantStore;
 use store::sql::tenants::Tenant;
 

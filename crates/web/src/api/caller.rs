@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use domain::{PlanTier, Sha256, TenantId};
-use engine::api_keys::{self, Caller, PrincipalId};
-use engine::oidc::TokenLookup;
+use engine::credentials::api_keys::{self, Caller, PrincipalId};
+use engine::credentials::oidc::TokenLookup;
 
 use super::problem::Problem;
 use crate::App;

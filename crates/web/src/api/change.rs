@@ -14,7 +14,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use domain::{Secret, SecretId, SecretKind, Sha256, TenantId};
 use engine::Engine;
-use engine::audit::AuditRecord;
+use engine::accounts::audit::AuditRecord;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -219,7 +219,7 @@ impl From<InvalidField> for Problem {
 
 /// Parses the provider in a path; one without directories is a 404.
 fn provider(name: &str) -> Result<Provider, Problem> {
-    let provider = Provider::parse(name).filter(|provider| matches!(provider, Provider::Gmail | Provider::Outlook));
+    let provider = Provider::parse(name).filter(|provider| provider.capabilities().has_directory);
     provider.ok_or_else(|| Problem::not_found("directory"))
 }
 

@@ -6,7 +6,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use domain::search::SearchOrder;
 use domain::{Address, EmailId, MailboxId};
-use engine::search::{SearchHit, SearchRequest};
+use engine::archive::search::{SearchHit, SearchRequest};
 use serde::{Deserialize, Serialize};
 use store::sql::emails::Email;
 use store::{Precondition, StoreError};

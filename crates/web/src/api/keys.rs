@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use domain::{ApiKeyId, TenantId};
-use engine::api_keys::{self, NewKey};
+use engine::credentials::api_keys::{self, NewKey};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;

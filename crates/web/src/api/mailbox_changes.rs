@@ -4,8 +4,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use domain::{Backfill, MailboxId, MailboxState, Provider, Secret, TenantSettings};
+use engine::accounts::mailboxes::{ConnectRequest, NextMailbox, is_conflict};
 use engine::jobs::EraseMailbox;
-use engine::mailboxes::{ConnectRequest, NextMailbox, is_conflict};
 use serde::Deserialize;
 use serde_json::json;
 use store::sql::mailboxes::Mailbox;
@@ -355,7 +355,7 @@ pub async fn sync(
     change: ChangeRequest<TenantWriter>,
 ) -> Result<Response, Problem> {
     let mailbox = find(&change.by.store, id).await?;
-    if mailbox.provider == Provider::Files || !mailbox.is_active || !mailbox.state.is_synced() {
+    if !mailbox.provider.capabilities().is_remote || !mailbox.is_active || !mailbox.state.is_synced() {
         return Err(Problem::conflict(format!("this mailbox {} and cannot be synced", describe_state(&mailbox))));
     }
     let reply = Reply::json(StatusCode::ACCEPTED, &MailboxView::from(mailbox.clone()))?;

@@ -7,7 +7,7 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use domain::{InvalidSetting, redact_for_log};
-use engine::search::SearchError;
+use engine::archive::search::SearchError;
 use serde::Serialize;
 use store::{Precondition, StoreError};
 use utoipa::ToSchema;

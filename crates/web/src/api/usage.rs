@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use domain::TenantId;
-use engine::usage::{
+use engine::accounts::usage::{
     self, BackfillForecast, LimitOwner, LimitPeriod, MailboxUsage, ProviderUsage, QuotaUsage, UsageLimit,
 };
 use serde::Serialize;

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use domain::{MailboxId, Secret, WebhookId, WebhookState};
-use engine::webhooks::{self, WebhookError, WebhookRequest};
+use engine::delivery::webhooks::{self, WebhookError, WebhookRequest};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use store::TenantStore;

@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
-use engine::push::PushRefusal;
+use engine::sync::push::PushRefusal;
 use serde::Deserialize;
 use utoipa::ToSchema;
 

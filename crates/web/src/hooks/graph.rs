@@ -5,7 +5,7 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use engine::push::GraphPushError;
+use engine::sync::push::GraphPushError;
 use serde::Deserialize;
 use utoipa::{IntoParams, IntoResponses};
 

@@ -1,7 +1,7 @@
 //! Pushes of Gmail, signed as Google signs them.
 
-use engine::oidc::Documents;
-use engine::push::{GmailPushSettings, GmailPushes};
+use engine::credentials::oidc::Documents;
+use engine::sync::push::{GmailPushSettings, GmailPushes};
 use futures_util::future::BoxFuture;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use serde_json::{Value, json};

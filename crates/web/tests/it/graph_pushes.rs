@@ -2,7 +2,7 @@
 
 use axum::http::Request;
 use domain::Sha256;
-use engine::push::{ClientStates, GraphPushes};
+use engine::sync::push::{ClientStates, GraphPushes};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use serde_json::{Value, json};
 use store::Dialect;

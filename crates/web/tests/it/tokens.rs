@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use engine::oidc::{Algorithm, Documents, Oidc, OidcSettings};
+use engine::credentials::oidc::{Algorithm, Documents, Oidc, OidcSettings};
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use testkit::http::HttpOptions;
@@ -111,8 +111,8 @@ async fn last_use_of_a_key_is_recorded() {
     on_each_app(async |app| {
         let acme = app.create_tenant("acme").await;
         let scopes = ["read".to_owned()];
-        let (_, used) = engine::api_keys::create(&acme, "used", &scopes, None).await.unwrap();
-        engine::api_keys::create(&acme, "unused", &scopes, None).await.unwrap();
+        let (_, used) = engine::credentials::api_keys::create(&acme, "used", &scopes, None).await.unwrap();
+        engine::credentials::api_keys::create(&acme, "unused", &scopes, None).await.unwrap();
         emails(app, used.expose()).await.expect(200);
 
         let used = "select name from api_keys where last_used_at is not null";

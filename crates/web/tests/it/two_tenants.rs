@@ -2,7 +2,7 @@
 
 use domain::search::SearchOrder;
 use engine::Progress;
-use engine::search::SearchRequest;
+use engine::archive::search::SearchRequest;
 use serde_json::{Value, json};
 use sim::mail::{GeneratedMessage, Generator, Profile};
 use store::TenantStore;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use domain::{Backfill, DirectoryRules, ExclusionReason, JobId, MailboxId, MailboxSettings, MailboxState, Provider};
+use engine::accounts::mailboxes::ConnectRequest;
 use engine::directory::DiscoveryReport;
-use engine::mailboxes::ConnectRequest;
 use engine::sync::FetchEmails;
 use serde_json::json;
 use sim::people::{NewPerson, PeopleOperation, PersonChange};

@@ -6,8 +6,8 @@ use domain::{
     Backfill, Clock, DirectoryRules, ExclusionReason, MailboxEvent, MailboxSettings, MailboxState, PersonSelector,
     Provider, SystemClock,
 };
+use engine::accounts::mailboxes::ConnectRequest;
 use engine::directory::DiscoveryOutcome;
-use engine::mailboxes::ConnectRequest;
 use jiff::SignedDuration;
 use serde_json::json;
 use sim::people::{PeopleOperation, PersonChange, PersonState, PersonTruth};

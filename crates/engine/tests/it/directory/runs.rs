@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use domain::{ConnectorError, DirectoryRules, Provider, TenantId};
 use engine::directory::{DiscoveryError, DiscoveryOutcome};
 use engine::jobs::{DiscoverDirectories, DiscoverDirectory, DiscoveryMode};
-use engine::target::target_of;
+use engine::sync::target::target_of;
 use jobs::new_job;
 use serde_json::json;
 use sim::people::{PeopleOperation, PersonChange};

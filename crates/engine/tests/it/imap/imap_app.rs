@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use connectors::imap::Imap;
 use domain::{Backfill, MailboxId, Provider, Secret, SystemClock, TenantId};
-use engine::mailboxes::ConnectRequest;
+use engine::accounts::mailboxes::ConnectRequest;
 use jobs::Worker;
 use serde_json::{Value, json};
 use store::TenantStore;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use domain::{MailboxId, Provider, Secret, Sha256, TenantId};
 use engine::Vault;
-use engine::push::{ClientStates, GraphPushError, GraphPushes, PushOutcome};
-use engine::secrets::KeySource;
+use engine::credentials::secrets::KeySource;
+use engine::sync::push::{ClientStates, GraphPushError, GraphPushes, PushOutcome};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use store::sql::subscriptions::{Subscription, SubscriptionClaim};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use domain::{Lane, MailboxId, MailboxSettings, PlanTier, Provider, SystemClock, TenantId};
-use engine::push::{GmailPushes, PushOutcome, PushRefusal};
+use engine::sync::push::{GmailPushes, PushOutcome, PushRefusal};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use store::Store;

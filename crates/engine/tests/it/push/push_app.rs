@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use domain::connector::{ConnectorAccount, Cursors, ListingPage, SeenMessage, Watch, WatchRequest};
 use domain::{Backfill, Clock, ConnectorError, FolderRole, MailboxId, Provider, SystemClock, TenantId};
 use engine::jobs::RenewWatches;
-use engine::push::{PushStatus, find_push_status};
+use engine::sync::push::{PushStatus, find_push_status};
 use jiff::SignedDuration;
 use store::sql::mailboxes::Mailbox;
 use store::sql::watches::WatchState;
@@ -82,7 +82,7 @@ impl PushScript {
         account: &ConnectorAccount,
         request: &WatchRequest,
     ) -> Option<ScriptedReply<Watch>> {
-        if provider.has_named_subscription() {
+        if provider.capabilities().has_named_subscription {
             let (known, state) = (request.subscription_id.clone(), request.client_state.expose().clone());
             return Some(ScriptedReply::later(self.clone().subscribe(account.clone(), known, state)));
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use domain::{Clock, ConnectorError, Provider, SystemClock, TenantId};
 use engine::jobs::RenewWatches;
-use engine::push::{GraphPushes, PushOutcome, PushState};
+use engine::sync::push::{GraphPushes, PushOutcome, PushState};
 use jiff::SignedDuration;
 use store::failpoint::Effect;
 use store::testing::{migrated_sqlite, on_each_database};

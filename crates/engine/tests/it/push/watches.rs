@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use domain::connector::Watch;
 use domain::{Clock, ConnectorError, Provider, Secret, SystemClock};
-use engine::push::{GmailPushes, PushOutcome, PushState};
+use engine::sync::push::{GmailPushes, PushOutcome, PushState};
 use jiff::SignedDuration;
 use serde_json::json;
 use store::testing::on_each_database;

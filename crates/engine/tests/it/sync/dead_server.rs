@@ -2,7 +2,7 @@
 
 use domain::connector::ListingPage;
 use domain::{Backfill, ConnectorError, FolderRole, MailboxId, MailboxSettings, Provider};
-use engine::mailboxes::ConnectRequest;
+use engine::accounts::mailboxes::ConnectRequest;
 use serde_json::json;
 use store::TenantStore;
 use store::sql::jobs::{JobFilter, WaitReason};

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use domain::connector::{ConnectorAccount, ConnectorFuture, NoApiAccess, TokenGrant};
 use domain::{Backfill, ConnectorError, MailboxId, MailboxSettings, Provider, Secret, SecretKind};
-use engine::mailboxes::ConnectRequest;
-use engine::tokens::{TokenRequest, TokenSettings, Tokens};
+use engine::accounts::mailboxes::ConnectRequest;
+use engine::credentials::tokens::{TokenRequest, TokenSettings, Tokens};
 use serde_json::{Value, json};
 use store::TenantStore;
 use store::sql::mailboxes::Mailbox;

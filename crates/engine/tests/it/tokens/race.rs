@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use domain::Secret;
-use engine::tokens::Tokens;
+use engine::credentials::tokens::Tokens;
 use futures_util::future::join_all;
 use store::testing::{TestDatabase, migrated_sqlite, on_each_database};
 

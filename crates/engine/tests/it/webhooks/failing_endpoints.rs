@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::{DeliveryState, EventType, PlanTier, WebhookState};
-use engine::webhooks::{DispatchSettings, SystemResolver, WebhookRequest, WebhookSender, dispatch};
+use engine::delivery::webhooks::{DispatchSettings, SystemResolver, WebhookRequest, WebhookSender, dispatch};
 use jiff::Timestamp;
 use store::sql::webhook_deliveries::ResendFilter;
 use store::testing::{WAIT_DEADLINE, on_each_database, wait_until};
@@ -239,8 +239,11 @@ async fn timed_out_delivery_is_tried_again() {
         let mut app = WebhookApp::new(db).await;
         let sender = WebhookSender::new(local(), Arc::new(SystemResolver::default())).unwrap();
         let sender = sender.with_timeout(Duration::from_millis(200));
-        app.courier =
-            engine::webhooks::WebhookDeliverer::new(app.engine.clone(), sender, Arc::new(domain::SystemRandom));
+        app.courier = engine::delivery::webhooks::WebhookDeliverer::new(
+            app.engine.clone(),
+            sender,
+            Arc::new(domain::SystemRandom),
+        );
         let (webhook, _) = app.add("/hook").await;
         app.receiver.answer("/hook", Reply::Nothing);
         app.emit_events(1).await;

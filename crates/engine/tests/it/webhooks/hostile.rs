@@ -7,9 +7,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use domain::{Clock, DeliveryId, SystemClock};
-use engine::webhooks::resolve::ResolvedAddresses;
-use engine::webhooks::sign::{SigningKey, new_secret};
-use engine::webhooks::{AddressPolicy, Resolver, SendOutcome, SendResult, WebhookMessage, WebhookSender, url};
+use engine::delivery::webhooks::resolve::ResolvedAddresses;
+use engine::delivery::webhooks::sign::{SigningKey, new_secret};
+use engine::delivery::webhooks::{
+    AddressPolicy, Resolver, SendOutcome, SendResult, WebhookMessage, WebhookSender, url,
+};
 
 use super::receiver::Receiver;
 

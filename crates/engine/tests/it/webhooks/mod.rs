@@ -11,7 +11,9 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use domain::{DeliveryState, EventType, MailboxId, SystemClock, SystemRandom, WebhookId};
-use engine::webhooks::{AddressPolicy, SystemResolver, WebhookDeliverer, WebhookRequest, WebhookSender, draft, rotate};
+use engine::delivery::webhooks::{
+    AddressPolicy, SystemResolver, WebhookDeliverer, WebhookRequest, WebhookSender, draft, rotate,
+};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use store::TenantStore;

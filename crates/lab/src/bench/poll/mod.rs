@@ -12,7 +12,7 @@ use clap::Args;
 use domain::SystemRandom;
 use domain::TenantId;
 use engine::Engine;
-use engine::schedule::{self, PollIntervals, TickOutcome};
+use engine::sync::schedule::{self, PollIntervals, TickOutcome};
 use serde_json::{Value, json};
 use store::{bench, scratch};
 use terminal::{Failure, Output, count, note, process};

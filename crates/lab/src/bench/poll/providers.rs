@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use domain::{Backfill, MailboxSettings, PlanTier, Provider, Secret, TenantId};
 use engine::Engine;
-use engine::mailboxes::ConnectRequest;
+use engine::accounts::mailboxes::ConnectRequest;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 use terminal::Failure;

@@ -2,7 +2,7 @@
 
 use domain::{MailboxState, Provider};
 use engine::Engine;
-use engine::consent::ConsentRequest;
+use engine::credentials::consent::ConsentRequest;
 use serde_json::json;
 use terminal::{Failure, Output};
 use web::ConsentSite;

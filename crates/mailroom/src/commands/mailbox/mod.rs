@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use domain::Provider;
 use engine::Engine;
-use engine::mailboxes::is_conflict;
+use engine::accounts::mailboxes::is_conflict;
 use serde_json::json;
 use store::sql::mailboxes::Mailbox;
 use terminal::{Failure, Output, count, note};

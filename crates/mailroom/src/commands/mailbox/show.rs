@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use domain::{MailboxState, Provider};
 use engine::Engine;
-use engine::push::PushStatus;
-use engine::target::bytes_per_day;
+use engine::sync::push::PushStatus;
+use engine::sync::target::bytes_per_day;
 use serde_json::json;
 use store::sql::mailboxes::Mailbox;
 use store::sql::sync::{BackfillProgress, SyncPause};
@@ -64,9 +64,9 @@ pub(super) async fn show(config: &Config, engine: &Engine, arg: &MailboxArg, out
     let state = store.find_sync_state(mailbox.id).await?;
     let counts = store.count_ledger(mailbox.id).await?;
     let backfill = store.list_backfills(Some(mailbox.id)).await?.remove(&mailbox.id);
-    let push = engine::push::find_push_status(&store, &mailbox).await?;
+    let push = engine::sync::push::find_push_status(&store, &mailbox).await?;
     let pause = state.as_ref().and_then(|state| state.paused.as_ref());
-    let usage = engine::usage::of_mailbox(&store, &mailbox, pause, &app::call_settings(config)).await?;
+    let usage = engine::accounts::usage::of_mailbox(&store, &mailbox, pause, &app::call_settings(config)).await?;
     let bytes = bytes_per_day(&mailbox, config.providers.imap_bytes_per_day).filter(|bytes| *bytes > 0);
     if out.json {
         let ledger = json!({"live": counts.live, "gone": counts.gone, "unbalanced": counts.unbalanced});
@@ -115,7 +115,7 @@ pub(super) async fn show(config: &Config, engine: &Engine, arg: &MailboxArg, out
     if let Some(bytes) = bytes {
         out.line(&format!("fetches at most {} a day", size(bytes)))?;
     }
-    if mailbox.provider != Provider::Files {
+    if mailbox.provider.capabilities().is_remote {
         out.line(&format!("bytes: {}", spent(&usage.bytes, size)))?;
         let calls = spent(&usage.calls, count);
         out.line(&format!("calls of all the tenant's mailboxes at {}: {calls}", mailbox.provider.as_str()))?;

@@ -4,7 +4,6 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use domain::Provider;
 use engine::sync::SyncMailbox;
 use engine::{Engine, Progress};
 use jobs::Job;
@@ -33,7 +32,7 @@ pub(super) async fn run(
     out: Output,
 ) -> Result<(), Failure> {
     let mailbox = find(engine, arg).await?;
-    if mailbox.provider == Provider::Files {
+    if !mailbox.provider.capabilities().is_remote {
         return Err(Failure::problem(format!("{} is for imported files and cannot be synced", mailbox.address)));
     }
     let store = engine.store.tenant(mailbox.tenant_id);
@@ -69,7 +68,7 @@ pub(super) async fn run(
     let seconds = begun.elapsed().as_secs_f64();
     if let Some((worker, syncer)) = worker {
         worker.shut_down().await;
-        engine::usage_writer::write_usage(&syncer.calls, &engine.store).await?;
+        engine::accounts::usage_writer::write_usage(&syncer.calls, &engine.store).await?;
     }
     outcome?;
     if out.json {

@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use domain::{SystemClock, WorkerId, redact_for_log};
 use engine::Engine;
-use engine::mailbox_listeners::ListenSettings;
-use engine::schedule::{self, PollIntervals, TickOutcome};
+use engine::delivery::webhooks::{DispatchSettings, WebhookDeliverer};
 use engine::sync::Syncer;
-use engine::webhooks::{DispatchSettings, WebhookDeliverer};
+use engine::sync::mailbox_listeners::ListenSettings;
+use engine::sync::schedule::{self, PollIntervals, TickOutcome};
 use jiff::SignedDuration;
 use jobs::leader::{self, Election, Leadership};
 use jobs::{LeaseGate, SystemRandom, Worker, recurring};
@@ -50,7 +50,7 @@ pub async fn run(config: &Config, args: &cli::ServeArgs, out: Output) -> Result<
     let engine = crate::app::open(config).await?;
     // A wrong master key is reported now, not by the first mailbox.
     engine.vault.unlock().await?;
-    engine::api_keys::ensure_operator_key(&engine.store, &config.auth.admin_key_file).await?;
+    engine::credentials::api_keys::ensure_operator_key(&engine.store, &config.auth.admin_key_file).await?;
     let _only_one = lock(config)?;
     let recorder = web::MetricsRecorder::install()
         .map_err(|e| Failure::problem(format!("cannot install the metrics recorder: {e}")))?;
@@ -61,7 +61,8 @@ pub async fn run(config: &Config, args: &cli::ServeArgs, out: Output) -> Result<
     let app = web_app(config, &engine, recorder, is_open)?;
     let mut servers = ServiceTasks::default();
     let listener = bind(config.server.listen, "server.listen").await?;
-    let has_operator_key = engine::api_keys::is_operator_key(&engine.store, &config.auth.admin_key_file).await?;
+    let has_operator_key =
+        engine::credentials::api_keys::is_operator_key(&engine.store, &config.auth.admin_key_file).await?;
     log_start(config, args, listener.local_addr()?);
     announce(&listener, args, &config.auth.admin_key_file, has_operator_key, out)?;
     servers.add("web server", web::serve(listener, app.clone(), closed.clone()));
@@ -160,7 +161,7 @@ fn web_app(
         budgets: Arc::new(crate::app::call_settings(config)),
         backfill: config.sync.backfill,
         max_poll_interval: config.sync.interval.max(config.sync.seldom_interval),
-        webhook_policy: engine::webhooks::AddressPolicy::new(config.webhooks.allow_networks.iter().copied()),
+        webhook_policy: engine::delivery::webhooks::AddressPolicy::new(config.webhooks.allow_networks.iter().copied()),
         erase_after: SignedDuration::try_from(config.tenants.erase_after).unwrap_or(SignedDuration::MAX),
         is_open,
     })
@@ -256,7 +257,7 @@ async fn write_usage(syncer: Syncer, mut stopped: watch::Receiver<bool>) -> Resu
     let mut is_over = false;
     while !is_over {
         is_over = tokio::time::timeout(USAGE_WRITE_INTERVAL, stopped.wait_for(|stopped| *stopped)).await.is_ok();
-        if let Err(e) = engine::usage_writer::write_usage(&syncer.calls, &syncer.engine.store).await {
+        if let Err(e) = engine::accounts::usage_writer::write_usage(&syncer.calls, &syncer.engine.store).await {
             tracing::debug!(error = redact_for_log(&e), "writing provider usage failed");
         }
     }
@@ -266,7 +267,7 @@ async fn write_usage(syncer: Syncer, mut stopped: watch::Receiver<bool>) -> Resu
 /// Watches mailboxes whose servers announce new mail (IMAP IDLE).
 async fn watch_mailboxes(syncer: Syncer, name: String, stopped: watch::Receiver<bool>) -> Result<(), Infallible> {
     let settings = ListenSettings::new(&name, Arc::new(SystemRandom));
-    engine::mailbox_listeners::listen_to_mailboxes(&syncer, &settings, is_true(stopped)).await;
+    engine::sync::mailbox_listeners::listen_to_mailboxes(&syncer, &settings, is_true(stopped)).await;
     Ok(())
 }
 
@@ -276,7 +277,7 @@ async fn deliver_webhooks(
     name: String,
     stopped: watch::Receiver<bool>,
 ) -> Result<(), Infallible> {
-    engine::webhooks::dispatch(&courier, &DispatchSettings::new(&name), is_true(stopped)).await;
+    engine::delivery::webhooks::dispatch(&courier, &DispatchSettings::new(&name), is_true(stopped)).await;
     Ok(())
 }
 

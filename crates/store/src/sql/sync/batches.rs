@@ -86,7 +86,7 @@ impl SystemStore {
 
     /// Finds the requested full sweeps of mailboxes whose provider reports deletions by folder.
     async fn sweeps(&self, mailboxes: &[Mailbox]) -> Result<HashMap<MailboxKey, Timestamp>, StoreError> {
-        let subscribed = mailboxes.iter().filter(|mailbox| mailbox.provider.has_named_subscription());
+        let subscribed = mailboxes.iter().filter(|mailbox| mailbox.provider.capabilities().has_named_subscription);
         let rows: Vec<Vec<Value>> = subscribed.map(|mailbox| params![mailbox.tenant_id, mailbox.id]).collect();
         if rows.is_empty() {
             return Ok(HashMap::new());
@@ -101,7 +101,7 @@ impl SystemStore {
 
     /// Finds the known folders of mailboxes whose connector compares folders.
     async fn known_folders(&self, mailboxes: &[Mailbox]) -> Result<HashMap<MailboxKey, Vec<KnownFolder>>, StoreError> {
-        let by_name = mailboxes.iter().filter(|mailbox| mailbox.provider.needs_known_folders());
+        let by_name = mailboxes.iter().filter(|mailbox| mailbox.provider.capabilities().needs_known_folders);
         let rows: Vec<Vec<Value>> = by_name.map(|mailbox| params![mailbox.tenant_id, mailbox.id]).collect();
         let mut folders: HashMap<MailboxKey, Vec<KnownFolder>> = HashMap::new();
         if rows.is_empty() {

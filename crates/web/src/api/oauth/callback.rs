@@ -11,10 +11,10 @@ use domain::{
     ConnectorError, ConsentFlow, ConsentGrant, MailboxId, MailboxSettings, MailboxState, Provider, Secret,
     redact_for_log,
 };
-use engine::audit::AuditRecord;
-use engine::consent::{ConsentError, ConsentRequest, ConsentReturn};
-use engine::grant_leases::GrantLease;
-use engine::mailboxes::{ConnectRequest, is_conflict};
+use engine::accounts::audit::AuditRecord;
+use engine::accounts::mailboxes::{ConnectRequest, is_conflict};
+use engine::credentials::consent::{ConsentError, ConsentRequest, ConsentReturn};
+use engine::credentials::grant_leases::GrantLease;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::json;
@@ -317,8 +317,11 @@ async fn revoke_unused(app: &App, provider: &dyn ConsentFlow, consented: &Consen
 /// Revokes an unused grant once the process that holds it is done: it may be about to connect the account.
 fn revoke_later(app: App, provider: Arc<dyn ConsentFlow>, consented: ConsentGrant, address: String) {
     tokio::spawn(async move {
-        let lease =
-            app.engine.wait_for_grant_lease(provider.provider(), &address, engine::grant_leases::GRANT_LEASE_TTL * 2);
+        let lease = app.engine.wait_for_grant_lease(
+            provider.provider(),
+            &address,
+            engine::credentials::grant_leases::GRANT_LEASE_TTL * 2,
+        );
         let error = match lease.await {
             Ok(Some(grant)) => {
                 revoke_unused(&app, provider.as_ref(), &consented).await;

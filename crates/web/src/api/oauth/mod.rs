@@ -14,7 +14,7 @@ use axum::http::header::{COOKIE, SET_COOKIE};
 use axum::http::request::Parts;
 use axum::response::Response;
 use domain::Sha256;
-use engine::consent::CONSENT_LIFETIME;
+use engine::credentials::consent::CONSENT_LIFETIME;
 
 pub use callback::{__path_end_google, __path_end_microsoft, end_google, end_microsoft};
 pub use site::ConsentSite;

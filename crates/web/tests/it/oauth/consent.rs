@@ -1,7 +1,7 @@
 //! In the browser, with Google: the way there and back, and what follows from it.
 
 use domain::{Backfill, MailboxSettings, Provider};
-use engine::consent::ConsentRequest;
+use engine::credentials::consent::ConsentRequest;
 use serde_json::{Value, json};
 use sim::google::Consent;
 use web::ConsentSite;

@@ -1,0 +1,3 @@
+//! Events on their way to other people's servers.
+
+pub mod webhooks;

@@ -1,0 +1,462 @@
+//! Delivers events to one webhook in batches, each of which is recorded by one commit.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use domain::RandomSource;
+use domain::metrics as catalogue;
+use domain::{DeliveryId, DeliveryState, SecretId, SecretKind, TenantId, redact_for_log};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use serde_json::json;
+use store::failpoint::Effect;
+use store::sql::events::Event;
+use store::sql::webhook_deliveries::{DeliveryAttempt, DeliveryBatch, DueDelivery, WebhookHealth};
+use store::sql::webhooks::{Webhook, WebhookLease};
+use store::{Precondition, StoreError, TenantStore};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep};
+
+use super::send::{SendOutcome, SendResult, WebhookMessage, WebhookSender};
+use super::sign::SigningKey;
+use super::{retry_schedule, url};
+use crate::Engine;
+use crate::credentials::secrets::VaultError;
+
+/// Deliveries per batch.
+const MAX_BATCH_DELIVERIES: usize = 100;
+
+/// Retries among them: a webhook with many of those still gets new events.
+const MAX_BATCH_RETRIES: usize = 50;
+
+/// Events that are scanned for a batch; the filter may match none of them.
+const MAX_SCANNED_EVENTS: u64 = 5000;
+
+/// Batches of one webhook before others get their turn.
+const MAX_BATCHES: u32 = 10;
+
+/// Requests to one webhook at the same time: few at first, more as they succeed.
+const INITIAL_WINDOW: usize = 2;
+const MAX_WINDOW: usize = 16;
+
+/// Failures in a row after which the webhook itself is failing, not a single delivery.
+const MAX_FAILURES_IN_ROW: u32 = 3;
+
+/// No request of a batch starts after this, so that a slow batch is recorded, and its lease released, in time.
+const MAX_BATCH_START: Duration = Duration::from_secs(10);
+
+/// The lease of a webhook: longer than a batch takes.
+pub(super) const CLAIM_LEASE: Duration = Duration::from_secs(60);
+
+/// A request that takes longer is slow, and counts among those.
+const SLOW_REQUEST: Duration = Duration::from_secs(1);
+
+/// Requests of one process at the same time. Webhooks that hang soon use only the second kind.
+const MAX_QUICK_REQUESTS: usize = 256;
+const MAX_SLOW_REQUESTS: usize = 256;
+
+/// Signing keys in memory, which save a query per batch.
+const MAX_CACHED_KEYS: usize = 4096;
+
+/// Delivers to webhooks whose lease this process holds. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct WebhookDeliverer {
+    engine: Engine,
+    sender: WebhookSender,
+    random: Arc<dyn RandomSource>,
+    quick_permits: Arc<Semaphore>,
+    slow_permits: Arc<Semaphore>,
+    keys: Arc<Mutex<HashMap<SecretId, SigningKey>>>,
+    is_stopping: Arc<AtomicBool>,
+}
+
+/// A delivery to be sent.
+struct DeliveryItem {
+    id: DeliveryId,
+    event_seq: Option<u64>,
+    kind: String,
+    attempts: u64,
+    body: Vec<u8>,
+    /// It has no row yet, and comes after the cursor of the webhook.
+    is_new: bool,
+}
+
+/// The deliveries of a batch.
+struct BatchPlan {
+    items: Vec<DeliveryItem>,
+    /// Deliveries whose event was deleted.
+    lost: Vec<DeliveryAttempt>,
+    /// The cursor after the whole batch.
+    cursor: u64,
+    is_more: bool,
+}
+
+/// How many requests may be in flight, by the results of those before.
+struct SendWindow {
+    size: usize,
+    failures: u32,
+    is_closed: bool,
+}
+
+impl WebhookDeliverer {
+    pub fn new(engine: Engine, sender: WebhookSender, random: Arc<dyn RandomSource>) -> Self {
+        Self {
+            engine,
+            sender,
+            random,
+            quick_permits: Arc::new(Semaphore::new(MAX_QUICK_REQUESTS)),
+            slow_permits: Arc::new(Semaphore::new(MAX_SLOW_REQUESTS)),
+            keys: Arc::default(),
+            is_stopping: Arc::default(),
+        }
+    }
+
+    /// Stops starting requests.
+    pub(super) fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn store(&self) -> &store::Store {
+        &self.engine.store
+    }
+
+    /// Delivers until nothing is left or others should have their turn, and returns whether more may be left. Releases
+    /// the lease.
+    pub async fn deliver(&self, lease: WebhookLease) -> anyhow::Result<bool> {
+        let mut window = SendWindow { size: INITIAL_WINDOW, failures: 0, is_closed: false };
+        for batch_number in 1..=MAX_BATCHES {
+            if !self.deliver_batch(lease, &mut window, batch_number == MAX_BATCHES).await? {
+                return Ok(batch_number == MAX_BATCHES);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Delivers one batch. Returns whether more is left and the lease still holds.
+    async fn deliver_batch(&self, lease: WebhookLease, window: &mut SendWindow, is_last: bool) -> anyhow::Result<bool> {
+        let tenant = self.engine.store.tenant(lease.tenant);
+        // The webhook or its tenant may have been switched off since the last batch.
+        let Some((webhook, newest)) = tenant.find_held_webhook(lease).await? else {
+            self.engine.store.system().release_webhooks(&[lease]).await?;
+            return Ok(false);
+        };
+        let is_failing = webhook.failing_since.is_some();
+        // One request is enough to see whether it is back.
+        let (max_retries, max) = if is_failing { (1, 1) } else { (MAX_BATCH_RETRIES, MAX_BATCH_DELIVERIES) };
+        let plan = plan_batch(&tenant, &webhook, newest, max_retries, max).await?;
+        let results = match self.find_target(lease.tenant, &webhook).await? {
+            Ok((url, keys)) => self.send_all(&url, &keys, &plan.items, window).await,
+            Err(reason) => plan.items.first().map(|_| unsendable_result(reason)).into_iter().collect(),
+        };
+        let mut batch = self.evaluate(&webhook, plan, results);
+        let continues = batch.hold.is_some() && !is_last && !self.is_stopping.load(Ordering::Relaxed);
+        batch.hold = continues.then_some(CLAIM_LEASE);
+        count(&batch);
+        let error = match &batch.health {
+            WebhookHealth::Failing { why, .. } | WebhookHealth::Gone { why } => Some(redact_for_log(why)),
+            WebhookHealth::Unknown | WebhookHealth::Healthy { .. } => None,
+        };
+        let mut unit = tenant.write();
+        let disabled = unit.record_deliveries(lease, batch);
+        let recorded = unit.commit_at(Effect::RecordDeliveries).await;
+        match recorded {
+            Ok(committed) => {
+                if disabled.is_some_and(|disabled| committed.changed(disabled) > 0) {
+                    tracing::warn!(tenant.id = %lease.tenant, webhook.id = %lease.id, error, "webhook disabled");
+                }
+                Ok(continues)
+            }
+            // The process that holds the lease now repeats this under the same ids.
+            Err(StoreError::Precondition(Precondition::DeliveryTakenOver)) => Ok(false),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Returns the URL and the signing keys of a webhook, or why it cannot be delivered to.
+    async fn find_target(
+        &self,
+        tenant: TenantId,
+        webhook: &Webhook,
+    ) -> anyhow::Result<Result<(reqwest::Url, Vec<SigningKey>), String>> {
+        let url = match url::check(&webhook.url, &self.sender.policy) {
+            Ok(url) => url,
+            Err(reason) => return Ok(Err(format!("the URL cannot be used: it {reason}"))),
+        };
+        let now = self.engine.store.clock().now();
+        let mut keys = Vec::new();
+        for signing in webhook.signing.iter().filter(|signing| signing.until.is_none_or(|until| until > now)) {
+            keys.extend(self.key(tenant, signing.id).await?);
+        }
+        if keys.is_empty() {
+            return Ok(Err("the webhook has no secret to sign with".to_owned()));
+        }
+        Ok(Ok((url, keys)))
+    }
+
+    /// Returns a signing key, or `None` if it was replaced meanwhile or cannot be used.
+    async fn key(&self, tenant: TenantId, id: SecretId) -> anyhow::Result<Option<SigningKey>> {
+        if let Some(key) = self.keys().get(&id) {
+            return Ok(Some(key.clone()));
+        }
+        let opened = self.engine.vault.open_text(tenant, id, SecretKind::WebhookSigning).await;
+        let secret = match opened {
+            Err(VaultError::Damaged(_)) => None,
+            opened => opened.context("opening the secret of a webhook")?,
+        };
+        let Some(key) = secret.and_then(|secret| SigningKey::parse(secret.expose()).ok()) else { return Ok(None) };
+        let mut keys = self.keys();
+        if keys.len() >= MAX_CACHED_KEYS {
+            keys.clear();
+        }
+        keys.insert(id, key.clone());
+        Ok(Some(key))
+    }
+
+    fn keys(&self) -> std::sync::MutexGuard<'_, HashMap<SecretId, SigningKey>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends items in order, several at once. Stops early where it is of no use, so the results are those of the first
+    /// items.
+    async fn send_all(
+        &self,
+        url: &reqwest::Url,
+        keys: &[SigningKey],
+        items: &[DeliveryItem],
+        window: &mut SendWindow,
+    ) -> Vec<SendResult> {
+        let began = Instant::now();
+        let mut sent: Vec<Option<SendResult>> = vec![None; items.len()];
+        let mut in_flight = FuturesUnordered::new();
+        let mut next = 0;
+        loop {
+            while next < items.len() && in_flight.len() < window.size && self.may_start(window, began) {
+                let message = WebhookMessage { id: items[next].id, body: items[next].body.clone() };
+                let n = next;
+                in_flight.push(async move { (n, self.send(url, keys, message).await) });
+                next += 1;
+            }
+            let Some((n, outcome)) = in_flight.next().await else { break };
+            window.record_result(&outcome);
+            sent[n] = Some(outcome);
+        }
+        window.is_closed = false;
+        sent.into_iter().map_while(|sent| sent).collect()
+    }
+
+    fn may_start(&self, window: &SendWindow, began: Instant) -> bool {
+        !window.is_closed && began.elapsed() < MAX_BATCH_START && !self.is_stopping.load(Ordering::Relaxed)
+    }
+
+    /// Sends a request. A slow one moves to the slow permits, as long as some are free, and so makes room for quick
+    /// ones.
+    async fn send(&self, url: &reqwest::Url, keys: &[SigningKey], message: WebhookMessage) -> SendResult {
+        let quick = self.quick_permits.acquire().await;
+        let sending = self.sender.send(url, keys, self.engine.store.clock().now(), message);
+        tokio::pin!(sending);
+        tokio::select! {
+            sent = &mut sending => return sent,
+            () = sleep(SLOW_REQUEST) => {}
+        }
+        let _permit = match self.slow_permits.try_acquire() {
+            Ok(slow) => {
+                drop(quick);
+                (None, Some(slow))
+            }
+            Err(_) => (Some(quick), None),
+        };
+        sending.await
+    }
+
+    fn evaluate(&self, webhook: &Webhook, plan: BatchPlan, results: Vec<SendResult>) -> DeliveryBatch {
+        let was_failing = webhook.failing_since.is_some();
+        let health = self.health(webhook, &results);
+        let is_well = matches!(health, WebhookHealth::Unknown | WebhookHealth::Healthy { rest: None });
+        let is_whole = results.len() == plan.items.len();
+        let mut cursor = webhook.cursor;
+        let mut attempts = plan.lost;
+        let mut is_held_back = false;
+        for (item, result) in plan.items.into_iter().zip(results) {
+            if item.is_new && was_failing && !matches!(result.outcome, SendOutcome::Delivered | SendOutcome::Gone) {
+                // A probe of a failing webhook: the event stays behind the cursor and costs no row.
+                is_held_back = true;
+                break;
+            }
+            if let (true, Some(seq)) = (item.is_new, item.event_seq) {
+                cursor = seq;
+            }
+            attempts.push(self.attempt(item, result));
+        }
+        if is_whole && !is_held_back {
+            cursor = plan.cursor;
+        }
+        let is_more = plan.is_more || !is_whole;
+        DeliveryBatch { attempts, cursor, health, was_failing, hold: (is_more && is_well).then_some(CLAIM_LEASE) }
+    }
+
+    fn health(&self, webhook: &Webhook, sent: &[SendResult]) -> WebhookHealth {
+        if let Some(gone) = sent.iter().find(|sent| sent.outcome == SendOutcome::Gone) {
+            return WebhookHealth::Gone {
+                why: format!("the endpoint answered that it is gone ({})", failure_reason(gone)),
+            };
+        }
+        let asked = sent.iter().filter_map(|sent| match sent.outcome {
+            SendOutcome::RetryAfter(wait) => Some(retry_schedule::clamp_retry_after(wait)),
+            _ => None,
+        });
+        let asked = asked.max();
+        match sent.last() {
+            None => WebhookHealth::Unknown,
+            Some(_) if sent.iter().any(|sent| sent.outcome == SendOutcome::Delivered) => {
+                WebhookHealth::Healthy { rest: asked }
+            }
+            Some(last) => {
+                let rest = retry_schedule::endpoint_rest(webhook.failures + 1, &*self.random);
+                WebhookHealth::Failing {
+                    why: failure_reason(last),
+                    rest: asked.map_or(rest, |asked| asked.max(rest)),
+                    too_long: retry_schedule::DISABLE_AFTER,
+                }
+            }
+        }
+    }
+
+    fn attempt(&self, item: DeliveryItem, sent: SendResult) -> DeliveryAttempt {
+        let DeliveryItem { id, event_seq, kind, attempts, .. } = item;
+        let SendResult { outcome, status, answer, took } = sent;
+        let attempts = attempts + 1;
+        let again_in = match outcome {
+            SendOutcome::Delivered | SendOutcome::Gone => None,
+            SendOutcome::Failed => retry_schedule::delivery_delay(attempts, &*self.random),
+            SendOutcome::RetryAfter(wait) => retry_schedule::delivery_delay(attempts, &*self.random)
+                .map(|usual| usual.max(retry_schedule::clamp_retry_after(wait))),
+        };
+        let state = match (outcome, again_in) {
+            (SendOutcome::Delivered, _) => DeliveryState::Delivered,
+            (_, Some(_)) => DeliveryState::Waiting,
+            (_, None) => DeliveryState::Failed,
+        };
+        DeliveryAttempt { id, event_seq, kind, state, attempts, retry_in: again_in, status, answer, took }
+    }
+}
+
+impl SendWindow {
+    fn record_result(&mut self, sent: &SendResult) {
+        match sent.outcome {
+            SendOutcome::Delivered => {
+                self.failures = 0;
+                if sent.took < SLOW_REQUEST {
+                    self.size = (self.size + 1).min(MAX_WINDOW);
+                }
+            }
+            SendOutcome::Failed => {
+                self.size = 1;
+                self.failures += 1;
+                self.is_closed |= self.failures >= MAX_FAILURES_IN_ROW;
+            }
+            SendOutcome::Gone | SendOutcome::RetryAfter(_) => {
+                self.size = 1;
+                self.is_closed = true;
+            }
+        }
+    }
+}
+
+/// Plans a batch: retries first, then new events.
+async fn plan_batch(
+    tenant: &TenantStore,
+    webhook: &Webhook,
+    newest: u64,
+    max_retries: usize,
+    max: usize,
+) -> anyhow::Result<BatchPlan> {
+    let due = tenant.list_due_deliveries(webhook.id, max_retries as u64).await?;
+    let room = max - due.len();
+    let is_more = due.len() == max_retries;
+    let mut plan = BatchPlan { items: Vec::new(), lost: Vec::new(), cursor: webhook.cursor, is_more };
+    for delivery in due {
+        match retry_item(webhook, delivery)? {
+            Ok(item) => plan.items.push(item),
+            Err(lost) => plan.lost.push(lost),
+        }
+    }
+    if room == 0 || webhook.cursor >= newest {
+        return Ok(plan);
+    }
+    let up_to = newest.min(webhook.cursor + MAX_SCANNED_EVENTS);
+    let events = tenant.list_events_between(&webhook.filter(), webhook.cursor, up_to, room as u64).await?;
+    // Events that are not among them do not match the filter.
+    plan.cursor = match events.last() {
+        Some(last) if events.len() == room => last.seq,
+        _ => up_to,
+    };
+    plan.is_more |= plan.cursor < newest;
+    for event in events {
+        plan.items.push(new_item(webhook, &event)?);
+    }
+    Ok(plan)
+}
+
+fn retry_item(webhook: &Webhook, due: DueDelivery) -> anyhow::Result<Result<DeliveryItem, DeliveryAttempt>> {
+    let DueDelivery { id, kind, event_seq, attempts, created_at, event } = due;
+    let body = match (&event, event_seq) {
+        (Some(event), _) => body(event)?,
+        (None, None) => {
+            let ping = json!({"type": kind, "timestamp": created_at, "data": {"webhook_id": webhook.id}});
+            serde_json::to_vec(&ping)?
+        }
+        (None, Some(_)) => {
+            let answer = Some("the event was deleted".to_owned());
+            let state = DeliveryState::Failed;
+            let took = Duration::ZERO;
+            return Ok(Err(DeliveryAttempt {
+                id,
+                event_seq,
+                kind,
+                state,
+                attempts,
+                retry_in: None,
+                status: None,
+                answer,
+                took,
+            }));
+        }
+    };
+    Ok(Ok(DeliveryItem { id, event_seq, kind, attempts, body, is_new: false }))
+}
+
+fn new_item(webhook: &Webhook, event: &Event) -> anyhow::Result<DeliveryItem> {
+    Ok(DeliveryItem {
+        id: DeliveryId::derive(event.at, webhook.id, event.seq),
+        event_seq: Some(event.seq),
+        kind: event.kind.clone(),
+        attempts: 0,
+        body: body(event)?,
+        is_new: true,
+    })
+}
+
+/// Returns the body of an event, the same bytes at every attempt.
+fn body(event: &Event) -> anyhow::Result<Vec<u8>> {
+    Ok(serde_json::to_vec(&json!({"type": event.kind, "timestamp": event.at, "data": event}))?)
+}
+
+fn failure_reason(result: &SendResult) -> String {
+    match (result.status, &result.answer) {
+        (Some(status), _) => format!("status {status}"),
+        (None, answer) => answer.clone().unwrap_or_default(),
+    }
+}
+
+fn unsendable_result(reason: String) -> SendResult {
+    SendResult { outcome: SendOutcome::Failed, status: None, answer: Some(reason), took: Duration::ZERO }
+}
+
+fn count(batch: &DeliveryBatch) {
+    for attempt in &batch.attempts {
+        metrics::counter!(catalogue::WEBHOOK_DELIVERIES, "outcome" => attempt.state.as_str()).increment(1);
+    }
+}
