@@ -388,8 +388,11 @@ pub(crate) fn error(e: tokio_postgres::Error) -> StoreError {
         ),
         "53100" => StoreError::Full("the PostgreSQL database".into()),
         "25006" => StoreError::Refused("the PostgreSQL server is read-only; point database.url at the primary".into()),
-        // Class 08: connection; 57P: shutting down or starting; 53300: too many connections.
-        code if code.starts_with("08") || code.starts_with("57P") || code == "53300" => StoreError::Unavailable(text),
+        // Class 08: connection; 57P: shutting down or starting; 53300: too many connections; 25P03: this process was stopped
+        // in a transaction, and the server has ended its session.
+        code if code.starts_with("08") || code.starts_with("57P") || ["53300", "25P03"].contains(&code) => {
+            StoreError::Unavailable(text)
+        }
         _ => StoreError::Other(text),
     }
 }
