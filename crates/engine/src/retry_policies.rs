@@ -1,4 +1,4 @@
-//! The retry policies of jobs and calls that differ from the default, which is `jobs::RetryPolicy::default`. Fixed delays
+//! The retry policies of jobs and calls that differ from the default, which is `jobs::RetryPolicy::DEFAULT`. Fixed delays
 //! for one reason (a busy lease, a paused tenant) stand beside the code that waits.
 
 use std::time::Duration;

@@ -23,6 +23,25 @@ pub trait Job: Serialize + DeserializeOwned + Send + 'static {
     const LANE: Lane = Lane::Normal;
 }
 
+/// How jobs of a kind run: in which pool, how often again, for how long, and what they do.
+pub trait RunnableJob: Job {
+    /// What the job works with besides its payload.
+    type Services: Clone + Send + Sync + 'static;
+    const POOL: Pool = Pool::Io;
+    const RETRY: RetryPolicy = RetryPolicy::DEFAULT;
+    /// The timeout of an attempt.
+    const DEADLINE: Duration = Duration::from_secs(15 * 60);
+    /// The timeout of an attempt that reports no progress.
+    const PROGRESS_DEADLINE: Duration = Duration::from_secs(5 * 60);
+
+    /// Makes one attempt. It may be repeated after it has succeeded.
+    fn run(
+        self,
+        ctx: JobContext,
+        services: Self::Services,
+    ) -> impl Future<Output = Result<Completion, JobError>> + Send;
+}
+
 /// Makes a job to be enqueued in a unit: due at once, without key, order or parents. Change the fields for more.
 pub fn new_job<J: Job>(job: &J, clock: &dyn Clock, traceparent: Option<&str>) -> Result<NewJob, serde_json::Error> {
     Ok(NewJob {
@@ -75,6 +94,12 @@ pub enum JobError {
 impl From<anyhow::Error> for JobError {
     fn from(e: anyhow::Error) -> Self {
         Self::Failed { class: "error", message: format!("{e:#}") }
+    }
+}
+
+impl From<serde_json::Error> for JobError {
+    fn from(e: serde_json::Error) -> Self {
+        anyhow::Error::from(e).into()
     }
 }
 
@@ -152,6 +177,14 @@ impl fmt::Debug for JobKind {
 }
 
 impl JobKind {
+    /// Makes the kind of a job type.
+    pub fn of<J: RunnableJob>(services: J::Services) -> Self {
+        Self::new(move |ctx, job: J| job.run(ctx, services.clone()))
+            .in_pool(J::POOL)
+            .with_retry(J::RETRY)
+            .with_timeouts(J::DEADLINE, J::PROGRESS_DEADLINE)
+    }
+
     /// Makes a kind with default settings. `handler` gets the typed payload; a payload that does not parse is a fatal error.
     pub fn new<J: Job, F>(handler: impl Fn(JobContext, J) -> F + Send + Sync + 'static) -> Self
     where
@@ -160,7 +193,7 @@ impl JobKind {
         Self {
             name: J::KIND,
             pool: Pool::Io,
-            retry: RetryPolicy::default(),
+            retry: RetryPolicy::DEFAULT,
             deadline: Duration::from_secs(15 * 60),
             no_progress: Duration::from_secs(5 * 60),
             run: Arc::new(move |context| match serde_json::from_value::<J>(context.job.payload.clone()) {

@@ -14,11 +14,14 @@ pub struct RetryPolicy {
 
 impl Default for RetryPolicy {
     fn default() -> Self {
-        Self { max_retries: 5, first_delay: Duration::from_secs(1), max_delay: Duration::from_secs(16) }
+        Self::DEFAULT
     }
 }
 
 impl RetryPolicy {
+    pub const DEFAULT: Self =
+        Self { max_retries: 5, first_delay: Duration::from_secs(1), max_delay: Duration::from_secs(16) };
+
     pub const NEVER: Self = Self { max_retries: 0, first_delay: Duration::ZERO, max_delay: Duration::ZERO };
 
     /// Returns the delay before the next attempt, or `None` if there are no retries left. Full jitter: anything up to the

@@ -17,10 +17,10 @@ use engine::accounts::mailboxes::ConnectRequest;
 use engine::archive::ingest::{IncomingMessage, IngestReport, MessageSource};
 use engine::credentials::secrets::KeySource;
 use engine::jobs::RetentionPeriods;
-use engine::sync::{SyncMailbox, SyncSettings, Syncer, unique_per_mailbox};
+use engine::sync::{ListHistory, ListMailbox, SyncMailbox, SyncSettings, Syncer};
 use engine::{Cpu, Engine, Vault};
 use jiff::SignedDuration;
-use jobs::{Job, JobKinds, SystemRandom, Worker, new_job};
+use jobs::{Job, JobKind, JobKinds, SystemRandom, Worker, new_job};
 use outbound::Calls;
 use serde_json::Value;
 use store::blobs::Blobs;
@@ -172,6 +172,14 @@ pub fn syncer(engine: &Engine, connectors: impl IntoIterator<Item = Arc<dyn Conn
     let connectors: HashMap<Provider, Arc<dyn Connector>> =
         connectors.into_iter().map(|connector| (connector.provider(), connector)).collect();
     Syncer::new(engine.clone(), settings, connectors, calls)
+}
+
+/// Returns the kinds that list mailboxes, and none that fetches.
+pub fn listing_kinds(syncer: &Syncer) -> JobKinds {
+    JobKinds::default()
+        .with(JobKind::of::<SyncMailbox>(syncer.clone()))
+        .with(JobKind::of::<ListHistory>(syncer.clone()))
+        .with(JobKind::of::<ListMailbox>(syncer.clone()))
 }
 
 /// All kinds of jobs; what they prune, they prune after a week.
@@ -361,9 +369,8 @@ impl TestApp {
 
     /// Enqueues a sync of the mailbox, unless one waits already.
     pub async fn enqueue_sync(&self, tenant: &TenantStore, mailbox: MailboxId) {
-        let job = new_job(&SyncMailbox { mailbox }, self.db.store.clock(), None).unwrap();
         let mut unit = tenant.write();
-        unit.enqueue(vec![unique_per_mailbox(job, mailbox)]);
+        unit.enqueue(vec![SyncMailbox::request(self.db.store.clock(), mailbox).unwrap()]);
         unit.commit().await.unwrap();
     }
 

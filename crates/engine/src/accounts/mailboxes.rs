@@ -6,16 +6,14 @@ use domain::{
     redact_for_log,
 };
 use jiff::Timestamp;
-use jobs::new_job;
 use store::sql::jobs::NewJob;
 use store::sql::mailboxes::{Mailbox, NewMailbox};
 use store::sql::secrets::SealedSecret;
 use store::{Precondition, StoreError, TenantUnit};
 
 use crate::Engine;
-use crate::jobs::{FetchFailed, FetchForgotten, StopWatch};
 use crate::sync::push::request_watch;
-use crate::sync::{FetchEmails, SyncMailbox, unique_per_mailbox};
+use crate::sync::{FetchEmails, FetchFailed, FetchForgotten, StopWatch, SyncMailbox};
 
 /// A mailbox to be connected.
 #[derive(Debug)]
@@ -195,8 +193,7 @@ impl Engine {
     }
 
     fn sync_job(&self, mailbox: MailboxId, lane: Lane) -> anyhow::Result<NewJob> {
-        let job = new_job(&SyncMailbox { mailbox }, self.store.clock(), None)?;
-        Ok(unique_per_mailbox(NewJob { lane, ..job }, mailbox))
+        Ok(NewJob { lane, ..SyncMailbox::request(self.store.clock(), mailbox)? })
     }
 
     /// Enqueues a sync of a mailbox.
@@ -254,7 +251,7 @@ impl Engine {
 
     fn switch_on(&self, unit: &mut TenantUnit, mailbox: MailboxId) -> anyhow::Result<()> {
         unit.set_mailboxes_active(&[(mailbox, None)], true);
-        unit.enqueue(vec![FetchForgotten::new_job(self.store.clock())?]);
+        unit.enqueue(vec![FetchForgotten::request(self.store.clock())?]);
         Ok(())
     }
 
@@ -288,7 +285,10 @@ impl Engine {
             unit.delete_secret(SecretId::of_access_token(mailbox.id));
         }
         unit.apply_mailbox_event(mailbox.id, resumed(mailbox), None);
-        unit.enqueue(vec![self.sync_job(mailbox.id, Lane::High)?, FetchFailed::new_job(self, mailbox.id)?]);
+        unit.enqueue(vec![
+            self.sync_job(mailbox.id, Lane::High)?,
+            FetchFailed::request(self.store.clock(), mailbox.id)?,
+        ]);
         request_watch(&mut unit, self, mailbox.id, mailbox.provider)?;
         unit.commit().await?;
         log_change(mailbox.tenant_id, mailbox.id, mailbox.provider, "mailbox resumed");
@@ -323,7 +323,7 @@ impl Engine {
             // Only once: the job needs the secret, and hands it on to the one that revokes the grant.
             _ if mailbox.provider.capabilities().supports_push && mailbox.state == MailboxState::Disconnected => {}
             secret if mailbox.provider.capabilities().supports_push => {
-                unit.enqueue(vec![StopWatch::new_job(self, mailbox.id, secret)?]);
+                unit.enqueue(vec![StopWatch::request(self.store.clock(), mailbox.id, secret)?]);
             }
             Some(secret) => unit.delete_secret(secret),
             None => {}

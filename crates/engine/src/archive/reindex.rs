@@ -6,17 +6,16 @@ use std::collections::HashMap;
 use anyhow::Context;
 use content::spool::{Spool, SpoolableBytes};
 use domain::search::TOKENS_VERSION;
-use domain::{EmailId, MessageLimits, TenantId};
+use domain::{Clock, EmailId, Lane, MessageLimits, TenantId};
 use jiff::Timestamp;
-use jobs::Job;
+use jobs::{Job, new_job};
 use serde::{Deserialize, Serialize};
-use store::sql::jobs::JobRow;
+use store::sql::jobs::{JobRow, NewJob, OnConflict, UniqueKey};
 use store::sql::reindex::{IndexEntry, IndexEntryState, OriginalMessage, ReindexRange, TokenReplacement};
 use store::{StoreError, TenantStore};
 
 use crate::Engine;
 use crate::archive::ingest::parse_and_tokenise;
-use crate::jobs::Reindex;
 
 /// Emails that are examined at a time, and so the most that one unit changes: few enough that no other writer waits for
 /// it noticeably.
@@ -54,6 +53,30 @@ pub struct ReindexRun {
     pub reindexed: u64,
     /// Emails whose original is missing or damaged. They stay as they were.
     pub unreadable: u64,
+}
+
+/// Reindexes the next emails of a run. The payload is the run, and so shows its progress.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Reindex(pub ReindexRun);
+
+impl Job for Reindex {
+    const KIND: &'static str = "reindex";
+    const LANE: Lane = Lane::Low;
+}
+
+impl Reindex {
+    /// The unique key: a tenant has one reindex at a time.
+    pub const UNIQUE_KEY: &'static str = "reindex";
+
+    /// Requests a reindex; a live one stays as it is.
+    fn request(clock: &dyn Clock, run: ReindexRun) -> Result<NewJob, serde_json::Error> {
+        Ok(NewJob { unique: Some(Self::unique(OnConflict::Keep)), ..new_job(&Self(run), clock, None)? })
+    }
+
+    pub(crate) fn unique(policy: OnConflict) -> UniqueKey {
+        UniqueKey { key: Self::UNIQUE_KEY.to_owned(), policy }
+    }
 }
 
 /// The next emails of a reindex: their tokens, and the run once these are written.
@@ -96,7 +119,7 @@ impl Engine {
     ) -> anyhow::Result<bool> {
         let live = self.find_reindex(tenant).await?.filter(JobRow::is_live);
         let mut unit = self.store.tenant(tenant).write();
-        unit.enqueue(vec![Reindex::new_job(self, ReindexRun::new(scope, since))?]);
+        unit.enqueue(vec![Reindex::request(self.store.clock(), ReindexRun::new(scope, since))?]);
         unit.commit().await?;
         self.store.notify_other_processes().await?;
         Ok(live.is_none())

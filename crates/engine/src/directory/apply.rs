@@ -2,11 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use domain::{
-    Backfill, DirectoryPerson, ExclusionReason, Lane, MailboxEvent, MailboxId, MailboxSettings, SecretId, UserId,
-};
+use domain::{Backfill, DirectoryPerson, ExclusionReason, MailboxEvent, MailboxId, MailboxSettings, SecretId, UserId};
 use jiff::{SignedDuration, Timestamp};
-use jobs::new_job;
 use store::failpoint::Effect;
 use store::sql::directories::DiscoveryToken;
 use store::sql::mailboxes::{Mailbox, NewMailbox};
@@ -16,8 +13,7 @@ use store::{Precondition, StoreError, TenantStore, TenantUnit};
 use super::plan::{BATCH_USERS, PlannedUser, Planner, UserAction, is_app_only, opens_by_address};
 use super::{DiscoveryError, DiscoveryReport};
 use crate::Engine;
-use crate::jobs::FetchForgotten;
-use crate::sync::{SyncMailbox, unique_per_mailbox};
+use crate::sync::{FetchForgotten, SyncMailbox};
 
 /// How often a mailbox is connected again whose credentials are refused although the directory has its owner.
 const REAUTH_RETRY_AFTER: SignedDuration = SignedDuration::from_hours(24);
@@ -234,12 +230,11 @@ impl PlanApplier<'_> {
         unit.settle_users(&changes.settled);
         let mut jobs = Vec::with_capacity(changes.syncs.len());
         for mailbox in changes.syncs {
-            let job = new_job(&SyncMailbox { mailbox }, self.engine.store.clock(), None)?;
-            jobs.push(unique_per_mailbox(store::sql::jobs::NewJob { lane: Lane::Normal, ..job }, mailbox));
+            jobs.push(SyncMailbox::request(self.engine.store.clock(), mailbox)?);
         }
         unit.enqueue(jobs);
         if !changes.on.is_empty() {
-            unit.enqueue(vec![FetchForgotten::new_job(self.engine.store.clock())?]);
+            unit.enqueue(vec![FetchForgotten::request(self.engine.store.clock())?]);
         }
         Ok(unit)
     }

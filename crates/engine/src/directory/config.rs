@@ -9,8 +9,8 @@ use store::sql::directories::{Directory, DirectoryDefinition};
 use store::{Precondition, StoreError};
 
 use super::DirectoryLocation;
+use super::{DiscoverDirectory, DiscoveryMode};
 use crate::Engine;
-use crate::jobs::{DiscoverDirectory, DiscoveryMode};
 
 /// The most entries of one list of a rule.
 const MAX_LIST_ENTRIES: usize = 1_000;
@@ -150,7 +150,7 @@ impl Engine {
         let mut unit = self.store.tenant(tenant).write();
         unit.put_directory(config, before.map(|before| before.version));
         if !config.is_paused {
-            unit.enqueue(vec![DiscoverDirectory::new_job(self.store.clock(), config.provider, DiscoveryMode::Usual)?]);
+            unit.enqueue(vec![DiscoverDirectory::request(self.store.clock(), config.provider, DiscoveryMode::Usual)?]);
         }
         unit.commit().await?;
         tracing::info!(tenant.id = %tenant, provider = config.provider.as_str(), "directory settings changed");
@@ -176,7 +176,7 @@ impl Engine {
     ) -> anyhow::Result<()> {
         let mut unit = self.store.tenant(tenant).write();
         for provider in providers {
-            unit.enqueue(vec![DiscoverDirectory::new_job(self.store.clock(), *provider, mode)?]);
+            unit.enqueue(vec![DiscoverDirectory::request(self.store.clock(), *provider, mode)?]);
         }
         unit.commit().await?;
         self.notify_workers().await;

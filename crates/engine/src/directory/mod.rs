@@ -5,6 +5,7 @@
 mod apply;
 mod client;
 mod config;
+mod discovery_request;
 mod dry_run;
 mod list;
 mod plan;
@@ -22,6 +23,7 @@ use store::sql::directories::{Directory, DiscoveryClaim, DiscoveryResult, Discov
 use store::{Precondition, StoreError};
 
 pub use config::{DEFAULT_DISCOVERY_INTERVAL, DirectoryConfig, InvalidField, is_conflict};
+pub use discovery_request::{DiscoverDirectory, DiscoveryMode};
 pub use report::{DiscoveryReport, ReportItem};
 
 use crate::sync::Syncer;

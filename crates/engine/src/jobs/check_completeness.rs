@@ -2,7 +2,7 @@
 
 use domain::metrics as catalogue;
 use domain::{Lane, redact_for_log};
-use jobs::{Completion, Job, JobContext, JobError, JobKind};
+use jobs::{Completion, Job, JobContext, JobError, RunnableJob};
 use serde::{Deserialize, Serialize};
 
 use crate::sync::Syncer;
@@ -19,32 +19,29 @@ impl Job for CheckCompleteness {
 /// Mailboxes that are compared each time, the longest not compared first.
 const SAMPLED_MAILBOXES: u64 = 20;
 
-pub(super) fn kind(syncer: Syncer) -> JobKind {
-    JobKind::new(move |ctx, _: CheckCompleteness| {
-        let syncer = syncer.clone();
-        async move { run(&syncer, &ctx).await }
-    })
-}
+impl RunnableJob for CheckCompleteness {
+    type Services = Syncer;
 
-async fn run(syncer: &Syncer, ctx: &JobContext) -> Result<Completion, JobError> {
-    let mut difference = 0;
-    for (tenant, id) in ctx.store.system().sample_mailboxes(SAMPLED_MAILBOXES).await? {
-        ctx.report_progress();
-        let store = ctx.store.tenant(tenant);
-        let Some(mailbox) = store.find_mailbox(&id.to_string()).await? else { continue };
-        match syncer.compare(&mailbox).await {
-            Ok(Some(compared)) if compared.difference() > 0 => {
-                // Its changes may be on their way; a difference that is still there tomorrow is not.
-                tracing::warn!(tenant.id = %tenant, mailbox.id = %id, difference = compared.difference(), "mailbox differs from its provider");
-                difference += compared.difference();
-            }
-            Ok(_) => {}
-            Err(e) => {
-                let error = redact_for_log(&format_args!("{e:#}"));
-                tracing::warn!(tenant.id = %tenant, mailbox.id = %id, error, "mailbox not compared with its provider");
+    async fn run(self, ctx: JobContext, syncer: Self::Services) -> Result<Completion, JobError> {
+        let mut difference = 0;
+        for (tenant, id) in ctx.store.system().sample_mailboxes(SAMPLED_MAILBOXES).await? {
+            ctx.report_progress();
+            let store = ctx.store.tenant(tenant);
+            let Some(mailbox) = store.find_mailbox(&id.to_string()).await? else { continue };
+            match syncer.compare(&mailbox).await {
+                Ok(Some(compared)) if compared.difference() > 0 => {
+                    // Its changes may be on their way; a difference that is still there tomorrow is not.
+                    tracing::warn!(tenant.id = %tenant, mailbox.id = %id, difference = compared.difference(), "mailbox differs from its provider");
+                    difference += compared.difference();
+                }
+                Ok(_) => {}
+                Err(e) => {
+                    let error = redact_for_log(&format_args!("{e:#}"));
+                    tracing::warn!(tenant.id = %tenant, mailbox.id = %id, error, "mailbox not compared with its provider");
+                }
             }
         }
+        metrics::gauge!(catalogue::COMPLETENESS_DIFFERENCE).set(difference as f64);
+        Ok(Completion::Done)
     }
-    metrics::gauge!(catalogue::COMPLETENESS_DIFFERENCE).set(difference as f64);
-    Ok(Completion::Done)
 }

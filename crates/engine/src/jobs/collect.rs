@@ -1,8 +1,10 @@
 //! The job that collects unreferenced blobs every night.
 
+use std::time::Duration;
+
 use domain::{Lane, redact_for_log};
 use jiff::SignedDuration;
-use jobs::{Completion, Job, JobContext, JobError, JobKind};
+use jobs::{Completion, Job, JobContext, JobError, RunnableJob};
 use serde::{Deserialize, Serialize};
 
 use crate::{Engine, Progress};
@@ -16,23 +18,20 @@ impl Job for Collect {
     const LANE: Lane = Lane::Low;
 }
 
-pub(super) fn kind(engine: Engine, grace: SignedDuration) -> JobKind {
-    let mut kind = JobKind::new(move |ctx, _: Collect| {
-        let engine = engine.clone();
-        async move { run(&engine, &ctx, grace).await }
-    });
-    kind.deadline = std::time::Duration::from_secs(6 * 3600);
-    kind.no_progress = kind.deadline;
-    kind
-}
+impl RunnableJob for Collect {
+    /// The engine, and how long unreferenced blobs are kept.
+    type Services = (Engine, SignedDuration);
+    const DEADLINE: Duration = Duration::from_secs(6 * 3600);
+    const PROGRESS_DEADLINE: Duration = Self::DEADLINE;
 
-async fn run(engine: &Engine, ctx: &JobContext, grace: SignedDuration) -> Result<Completion, JobError> {
-    for tenant in engine.store.system().list_tenants().await? {
-        let collected = engine.collect(tenant.id, grace, &Progress::default()).await?;
-        ctx.report_progress();
-        for problem in collected.problems {
-            tracing::warn!(tenant.id = %tenant.id, error = redact_for_log(&problem), "collection incomplete");
+    async fn run(self, ctx: JobContext, (engine, grace): Self::Services) -> Result<Completion, JobError> {
+        for tenant in engine.store.system().list_tenants().await? {
+            let collected = engine.collect(tenant.id, grace, &Progress::default()).await?;
+            ctx.report_progress();
+            for problem in collected.problems {
+                tracing::warn!(tenant.id = %tenant.id, error = redact_for_log(&problem), "collection incomplete");
+            }
         }
+        Ok(Completion::Done)
     }
-    Ok(Completion::Done)
 }

@@ -3,66 +3,29 @@
 
 use std::time::Duration;
 
-use domain::{Clock, Provider};
-use jobs::{Completion, Job, JobContext, JobError, JobKind, Pool, new_job};
-use serde::{Deserialize, Serialize};
-use store::sql::jobs::{NewJob, OnConflict, UniqueKey};
+use jobs::{Completion, JobContext, JobError, Pool, RunnableJob};
 
-use crate::directory::DiscoveryError;
+use crate::directory::{DiscoverDirectory, DiscoveryError, DiscoveryMode};
 use crate::sync::{Syncer, job_error};
 
 /// When a discovery is tried again that found no permit or was superseded.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// However large an organisation is; each page counts as progress.
-const JOB_DEADLINE: Duration = Duration::from_secs(6 * 3600);
-const PROGRESS_DEADLINE: Duration = Duration::from_secs(5 * 60);
+impl RunnableJob for DiscoverDirectory {
+    type Services = Syncer;
+    const POOL: Pool = Pool::Remote;
+    /// However large an organisation is; each page counts as progress.
+    const DEADLINE: Duration = Duration::from_secs(6 * 3600);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DiscoveryMode {
-    /// Changes are held back if suspiciously many mailboxes would go.
-    Usual,
-    /// Changes are applied, however many mailboxes go.
-    Forced,
-    /// A dry run: nothing is changed.
-    Dry,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct DiscoverDirectory {
-    provider: Provider,
-    #[serde(rename = "how")]
-    mode: DiscoveryMode,
-}
-
-impl Job for DiscoverDirectory {
-    const KIND: &'static str = "discover_directory";
-}
-
-impl DiscoverDirectory {
-    /// Creates the job; one per provider and mode is live at a time.
-    pub fn new_job(clock: &dyn Clock, provider: Provider, mode: DiscoveryMode) -> anyhow::Result<NewJob> {
-        let job = new_job(&Self { provider, mode }, clock, None)?;
-        let key = format!("{} {mode:?}", provider.as_str());
-        Ok(NewJob { unique: Some(UniqueKey { key, policy: OnConflict::Merge }), ..job })
+    async fn run(self, ctx: JobContext, syncer: Syncer) -> Result<Completion, JobError> {
+        let Ok(_permit) = syncer.discovery_permits.try_acquire() else {
+            return Err(JobError::Deferred(RETRY_DELAY));
+        };
+        discover(&syncer, &ctx, &self).await
     }
 }
 
-pub(super) fn kind(syncer: Syncer) -> JobKind {
-    let kind = JobKind::new(move |ctx, job: DiscoverDirectory| {
-        let syncer = syncer.clone();
-        async move {
-            let Ok(_permit) = syncer.discovery_permits.try_acquire() else {
-                return Err(JobError::Deferred(RETRY_DELAY));
-            };
-            run(&syncer, &ctx, &job).await
-        }
-    });
-    kind.in_pool(Pool::Remote).with_timeouts(JOB_DEADLINE, PROGRESS_DEADLINE)
-}
-
-async fn run(syncer: &Syncer, ctx: &JobContext, job: &DiscoverDirectory) -> Result<Completion, JobError> {
+async fn discover(syncer: &Syncer, ctx: &JobContext, job: &DiscoverDirectory) -> Result<Completion, JobError> {
     let (tenant, progress) = (ctx.tenant(), || ctx.report_progress());
     let store = ctx.store.tenant(tenant);
     let before = store.find_directory(job.provider).await?.map(|directory| directory.version);

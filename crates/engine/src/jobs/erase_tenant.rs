@@ -2,59 +2,33 @@
 
 use std::time::Duration;
 
-use domain::{Lane, TenantId, redact_for_log};
-use jiff::{SignedDuration, Timestamp};
-use jobs::{Completion, Job, JobContext, JobError, JobKind, new_job};
-use serde::{Deserialize, Serialize};
+use domain::redact_for_log;
+use jiff::SignedDuration;
+use jobs::{Completion, JobContext, JobError, RunnableJob};
 use store::sql::jobs::{NewJob, StartTime};
 
+use crate::accounts::erasure::EraseTenant;
 use crate::{Engine, Progress};
-
-/// Erases all data of a tenant, if it is still deleted.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct EraseTenant {
-    tenant: TenantId,
-    /// Identifies the deletion: the tenant may have been restored and deleted again.
-    deleted_at: Timestamp,
-}
-
-impl Job for EraseTenant {
-    const KIND: &'static str = "erase_tenant";
-    const LANE: Lane = Lane::Low;
-}
 
 /// When the job is tried again that a backup, a legal hold or an error prevented.
 const RETRY_DELAY: Duration = Duration::from_secs(3600);
 
-impl EraseTenant {
-    pub fn new_job_at(
-        engine: &Engine,
-        tenant: TenantId,
-        deleted_at: Timestamp,
-        after: SignedDuration,
-    ) -> anyhow::Result<NewJob> {
-        let job = new_job(&Self { tenant, deleted_at }, engine.store.clock(), None)?;
-        Ok(NewJob { when: StartTime::At(deleted_at.saturating_add(after)?), ..job })
+impl RunnableJob for EraseTenant {
+    type Services = Engine;
+    /// Collecting the bytes of a large tenant takes long and reports no progress meanwhile.
+    const DEADLINE: Duration = Duration::from_secs(6 * 3600);
+    const PROGRESS_DEADLINE: Duration = Self::DEADLINE;
+
+    async fn run(self, ctx: JobContext, engine: Engine) -> Result<Completion, JobError> {
+        // Whatever prevents it now does not for ever, and the erasure was promised.
+        erase(&engine, &ctx, &self).await.or_else(|e| {
+            tracing::warn!(tenant.id = %self.tenant, error = redact_for_log(&e), "tenant not erased; retrying in an hour");
+            retry_later(&ctx, &self)
+        })
     }
 }
 
-pub(super) fn kind(engine: Engine) -> JobKind {
-    // Collecting the bytes of a large tenant takes long and reports no progress meanwhile.
-    let long = Duration::from_secs(6 * 3600);
-    JobKind::new(move |ctx: JobContext, job: EraseTenant| {
-        let engine = engine.clone();
-        async move {
-            // Whatever prevents it now does not for ever, and the erasure was promised.
-            run(&engine, &ctx, &job).await.or_else(|e| {
-                tracing::warn!(tenant.id = %job.tenant, error = redact_for_log(&e), "tenant not erased; retrying in an hour");
-                retry_later(&ctx, &job)
-            })
-        }
-    })
-    .with_timeouts(long, long)
-}
-
-async fn run(engine: &Engine, ctx: &JobContext, job: &EraseTenant) -> Result<Completion, JobError> {
+async fn erase(engine: &Engine, ctx: &JobContext, job: &EraseTenant) -> Result<Completion, JobError> {
     let system = engine.store.system();
     let Some(tenant) = system.find_tenant(&job.tenant.to_string()).await? else { return Ok(Completion::Done) };
     if tenant.deleted_at != Some(job.deleted_at) || tenant.is_active {
@@ -85,7 +59,7 @@ async fn run(engine: &Engine, ctx: &JobContext, job: &EraseTenant) -> Result<Com
 }
 
 fn retry_later(ctx: &JobContext, job: &EraseTenant) -> Result<Completion, JobError> {
-    let again = ctx.follow_up(job).map_err(anyhow::Error::from)?;
+    let again = ctx.follow_up(job)?;
     let mut unit = ctx.write();
     unit.enqueue(vec![NewJob { when: StartTime::In(RETRY_DELAY), ..again }]);
     Ok(Completion::Commit(unit))

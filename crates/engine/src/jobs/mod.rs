@@ -1,4 +1,5 @@
-//! The jobs of Mailroom, one file each, and their registry.
+//! What each job does when it runs, one file each, and the registry of all of them. Payloads of jobs that others enqueue
+//! stand with the code that requests them, so nothing in this crate uses this folder.
 
 mod check_completeness;
 mod collect;
@@ -6,8 +7,12 @@ mod discover_directories;
 mod discover_directory;
 mod erase_mailbox;
 mod erase_tenant;
+mod fetch_emails;
 mod fetch_failed;
 mod fetch_forgotten;
+mod list_history;
+mod list_mailbox;
+mod poll_mailboxes;
 mod prune_jobs;
 mod prune_records;
 mod prune_webhooks;
@@ -16,6 +21,7 @@ mod renew_watches;
 mod retry_blobs;
 mod revoke_grant;
 mod stop_watch;
+mod sync_mailbox;
 mod upkeep;
 mod watch_mailbox;
 
@@ -23,7 +29,7 @@ use std::time::Duration;
 
 use domain::TenantId;
 use jiff::SignedDuration;
-use jobs::{Job, JobKinds, noop};
+use jobs::{Job, JobKind, JobKinds, RunnableJob, noop};
 use serde_json::json;
 use store::sql::jobs::JobRetention;
 use store::sql::schedules::{MissedPolicy, NewSchedule, OverlapPolicy};
@@ -31,24 +37,22 @@ use store::sql::schedules::{MissedPolicy, NewSchedule, OverlapPolicy};
 pub use check_completeness::CheckCompleteness;
 pub use collect::Collect;
 pub use discover_directories::DiscoverDirectories;
-pub use discover_directory::{DiscoverDirectory, DiscoveryMode};
-pub use erase_mailbox::EraseMailbox;
-pub use erase_tenant::EraseTenant;
-pub use fetch_failed::FetchFailed;
-pub use fetch_forgotten::FetchForgotten;
 pub use prune_jobs::PruneJobs;
 pub use prune_records::PruneRecords;
 pub use prune_webhooks::PruneWebhooks;
-pub use reindex::Reindex;
 pub use renew_watches::RenewWatches;
 pub use retry_blobs::RetryBlobs;
 pub use revoke_grant::RevokeGrant;
-pub use stop_watch::StopWatch;
 pub use upkeep::Upkeep;
-pub use watch_mailbox::WatchMailbox;
 
 use crate::Engine;
-use crate::sync::Syncer;
+use crate::accounts::erasure::{EraseMailbox, EraseTenant};
+use crate::archive::reindex::Reindex;
+use crate::directory::DiscoverDirectory;
+use crate::sync::{
+    FetchEmails, FetchFailed, FetchForgotten, ListHistory, ListMailbox, PollMailboxes, StopWatch, SyncMailbox, Syncer,
+    WatchMailbox,
+};
 
 /// How long records are kept.
 #[derive(Debug, Clone, Copy)]
@@ -63,38 +67,49 @@ pub struct RetentionPeriods {
 
 /// Returns all kinds of jobs that this program can run.
 pub fn kinds(syncer: &Syncer, keep: RetentionPeriods) -> JobKinds {
-    let engine = &syncer.engine;
-    let listing = syncer.list_kinds().into_iter().fold(JobKinds::default(), JobKinds::with);
+    let kinds = kinds_of_engine(JobKinds::default(), &syncer.engine, keep);
     // A job that crashes on demand.
     #[cfg(feature = "testing")]
-    let listing = listing.with(jobs::probe::probe(jobs::RetryPolicy::default()));
-    listing
-        .with(syncer.fetch_kind())
-        .with(syncer.poll_kind())
-        .with(check_completeness::kind(syncer.clone()))
-        .with(collect::kind(engine.clone(), keep.blobs))
-        .with(discover_directories::kind(engine.clone()))
-        .with(discover_directory::kind(syncer.clone()))
-        .with(erase_mailbox::kind(engine.clone()))
-        .with(erase_tenant::kind(engine.clone()))
-        .with(fetch_failed::kind(engine.clone()))
-        .with(fetch_forgotten::kind())
+    let kinds = kinds.with(jobs::probe::probe(jobs::RetryPolicy::default()));
+    kinds
         .with(noop::kind())
-        .with(upkeep::kind())
-        .with(prune_jobs::kind(keep.jobs))
-        .with(prune_records::kind(keep.events))
-        .with(prune_webhooks::kind(keep.deliveries))
-        .with(reindex::kind(engine.clone()))
-        .with(renew_watches::kind(engine.clone()))
-        .with(retry_blobs::kind(engine.clone()))
-        .with(revoke_grant::kind(syncer.clone()))
-        .with(stop_watch::kind(syncer.clone()))
-        .with(watch_mailbox::kind(syncer.clone()))
+        .with(of::<CheckCompleteness>(syncer))
+        .with(of::<DiscoverDirectory>(syncer))
+        .with(of::<FetchEmails>(syncer))
+        .with(of::<ListHistory>(syncer))
+        .with(of::<ListMailbox>(syncer))
+        .with(of::<PollMailboxes>(syncer))
+        .with(of::<RevokeGrant>(syncer))
+        .with(of::<StopWatch>(syncer))
+        .with(of::<SyncMailbox>(syncer))
+        .with(of::<WatchMailbox>(syncer))
+}
+
+/// Adds the kinds that need no provider.
+fn kinds_of_engine(kinds: JobKinds, engine: &Engine, keep: RetentionPeriods) -> JobKinds {
+    kinds
+        .with(of::<Collect>(&(engine.clone(), keep.blobs)))
+        .with(of::<DiscoverDirectories>(engine))
+        .with(of::<EraseMailbox>(engine))
+        .with(of::<EraseTenant>(engine))
+        .with(of::<FetchFailed>(engine))
+        .with(of::<FetchForgotten>(&()))
+        .with(of::<PruneJobs>(&keep.jobs))
+        .with(of::<PruneRecords>(&keep.events))
+        .with(of::<PruneWebhooks>(&keep.deliveries))
+        .with(of::<Reindex>(engine))
+        .with(of::<RenewWatches>(engine))
+        .with(of::<RetryBlobs>(engine))
+        .with(of::<Upkeep>(&()))
+}
+
+fn of<J: RunnableJob>(services: &J::Services) -> JobKind {
+    JobKind::of::<J>(services.clone())
 }
 
 /// Returns the kinds of a process that does nothing but reindex.
 pub fn reindex_kinds(engine: &Engine) -> JobKinds {
-    JobKinds::default().with(reindex::kind(engine.clone()))
+    JobKinds::default().with(of::<Reindex>(engine))
 }
 
 /// Returns the recurring jobs. They run at odd minutes, so that not all installations wake up together.

@@ -1,7 +1,7 @@
 //! The job that prunes the history of jobs.
 
 use domain::Lane;
-use jobs::{Completion, Job, JobKind};
+use jobs::{Completion, Job, JobContext, JobError, RunnableJob};
 use serde::{Deserialize, Serialize};
 use store::sql::jobs::JobRetention;
 
@@ -14,11 +14,13 @@ impl Job for PruneJobs {
     const LANE: Lane = Lane::Low;
 }
 
-pub(super) fn kind(keep: JobRetention) -> JobKind {
-    JobKind::new(move |ctx: jobs::JobContext, _: PruneJobs| async move {
+impl RunnableJob for PruneJobs {
+    type Services = JobRetention;
+
+    async fn run(self, ctx: JobContext, keep: Self::Services) -> Result<Completion, JobError> {
         while ctx.store.system().prune_jobs(keep).await?.is_more {
             ctx.report_progress();
         }
         Ok(Completion::Done)
-    })
+    }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use domain::Lane;
-use jobs::{Completion, Job, JobKind};
+use jobs::{Completion, Job, JobContext, JobError, RunnableJob};
 use serde::{Deserialize, Serialize};
 
 /// Deletes deliveries that finished long enough ago, and removed webhooks.
@@ -15,11 +15,13 @@ impl Job for PruneWebhooks {
     const LANE: Lane = Lane::Low;
 }
 
-pub(super) fn kind(keep: Duration) -> JobKind {
-    JobKind::new(move |ctx: jobs::JobContext, _: PruneWebhooks| async move {
+impl RunnableJob for PruneWebhooks {
+    type Services = Duration;
+
+    async fn run(self, ctx: JobContext, keep: Self::Services) -> Result<Completion, JobError> {
         while ctx.store.system().prune_deliveries(keep).await? {
             ctx.report_progress();
         }
         Ok(Completion::Done)
-    })
+    }
 }

@@ -3,25 +3,13 @@
 
 use std::time::{Duration, Instant};
 
-use domain::Lane;
 use domain::search::TOKENS_VERSION;
-use jobs::{Completion, Job, JobContext, JobError, JobKind, new_job};
-use serde::{Deserialize, Serialize};
+use jobs::{Completion, JobContext, JobError, RunnableJob};
 use store::StoreError;
-use store::sql::jobs::{NewJob, OnConflict, UniqueKey};
+use store::sql::jobs::{NewJob, OnConflict};
 
 use crate::Engine;
-use crate::archive::reindex::ReindexRun;
-
-/// Reindexes the next emails of a run. The payload is the run, and so shows its progress.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Reindex(pub ReindexRun);
-
-impl Job for Reindex {
-    const KIND: &'static str = "reindex";
-    const LANE: Lane = Lane::Low;
-}
+use crate::archive::reindex::{Reindex, ReindexRun};
 
 /// A tenth of what an import writes, so that mail that comes in does not notice. A tenant's limit: other tenants'
 /// reindexes run beside it.
@@ -30,29 +18,15 @@ const MAX_EMAILS_PER_SECOND: f64 = 200.0;
 /// When a batch is tried again whose originals cannot be read now, or whose tokens this process cannot make.
 const RETRY_DELAY: Duration = Duration::from_secs(60);
 
-impl Reindex {
-    /// The unique key: a tenant has one reindex at a time.
-    pub const UNIQUE_KEY: &'static str = "reindex";
+impl RunnableJob for Reindex {
+    type Services = Engine;
 
-    /// Creates the job; a live one stays as it is.
-    pub(crate) fn new_job(engine: &Engine, run: ReindexRun) -> anyhow::Result<NewJob> {
-        let job = new_job(&Self(run), engine.store.clock(), None)?;
-        Ok(NewJob { unique: Some(unique(OnConflict::Keep)), ..job })
+    async fn run(self, ctx: JobContext, engine: Engine) -> Result<Completion, JobError> {
+        reindex(&engine, &ctx, &self.0).await
     }
 }
 
-fn unique(policy: OnConflict) -> UniqueKey {
-    UniqueKey { key: Reindex::UNIQUE_KEY.to_owned(), policy }
-}
-
-pub(super) fn kind(engine: Engine) -> JobKind {
-    JobKind::new(move |ctx, job: Reindex| {
-        let engine = engine.clone();
-        async move { run(&engine, &ctx, &job.0).await }
-    })
-}
-
-async fn run(engine: &Engine, ctx: &JobContext, run: &ReindexRun) -> Result<Completion, JobError> {
+async fn reindex(engine: &Engine, ctx: &JobContext, run: &ReindexRun) -> Result<Completion, JobError> {
     if run.version > TOKENS_VERSION {
         // Requested by a newer version; during an upgrade a process of that version comes soon.
         return Err(JobError::Deferred(RETRY_DELAY));
@@ -70,11 +44,11 @@ async fn run(engine: &Engine, ctx: &JobContext, run: &ReindexRun) -> Result<Comp
         );
         return Ok(Completion::Done);
     };
-    let next = ctx.follow_up(&Reindex(batch.run)).map_err(anyhow::Error::from)?;
+    let next = ctx.follow_up(&Reindex(batch.run))?;
     let least = Duration::from_secs_f64(batch.replacements.len() as f64 / MAX_EMAILS_PER_SECOND);
     let mut unit = ctx.write();
     unit.replace_tokens(batch.replacements);
-    let next = NewJob { unique: Some(unique(OnConflict::Replace)), lane: ctx.job.lane, ..next };
+    let next = NewJob { unique: Some(Reindex::unique(OnConflict::Replace)), lane: ctx.job.lane, ..next };
     unit.enqueue_continuation(&ctx.job, next);
     tokio::time::sleep(least.saturating_sub(begun.elapsed())).await;
     Ok(Completion::Commit(unit))

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use domain::{MailboxId, TenantId};
-use jobs::{Completion, Job, JobContext, JobError, JobKind};
+use jobs::{Completion, Job, JobContext, JobError, RunnableJob};
 use serde::{Deserialize, Serialize};
 
-use super::WatchMailbox;
 use crate::Engine;
+use crate::sync::WatchMailbox;
 
 /// Enqueues the renewal of each watch that is due.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -25,28 +25,25 @@ const MAX_WATCHES_PER_RUN: u64 = 500;
 /// A renewal records when the watch is due again; if it never runs, it is due after this.
 const FALLBACK_INTERVAL: Duration = Duration::from_secs(3600);
 
-pub(super) fn kind(engine: Engine) -> JobKind {
-    JobKind::new(move |ctx, _: RenewWatches| {
-        let engine = engine.clone();
-        async move { run(&engine, &ctx).await }
-    })
-}
+impl RunnableJob for RenewWatches {
+    type Services = Engine;
 
-async fn run(engine: &Engine, ctx: &JobContext) -> Result<Completion, JobError> {
-    let system = ctx.store.system();
-    let mut by_tenant: BTreeMap<TenantId, Vec<MailboxId>> = BTreeMap::new();
-    for (tenant, mailbox) in system.list_due_watches(MAX_WATCHES_PER_RUN).await? {
-        by_tenant.entry(tenant).or_default().push(mailbox);
-    }
-    for (tenant, mut mailboxes) in by_tenant {
-        mailboxes.sort_unstable();
-        let mut unit = system.write_for(tenant);
-        unit.defer_watches(&mailboxes, FALLBACK_INTERVAL);
-        for mailbox in mailboxes {
-            unit.enqueue(vec![WatchMailbox::new_job(engine.store.clock(), mailbox)?]);
+    async fn run(self, ctx: JobContext, engine: Self::Services) -> Result<Completion, JobError> {
+        let system = ctx.store.system();
+        let mut by_tenant: BTreeMap<TenantId, Vec<MailboxId>> = BTreeMap::new();
+        for (tenant, mailbox) in system.list_due_watches(MAX_WATCHES_PER_RUN).await? {
+            by_tenant.entry(tenant).or_default().push(mailbox);
         }
-        unit.commit().await?;
-        ctx.report_progress();
+        for (tenant, mut mailboxes) in by_tenant {
+            mailboxes.sort_unstable();
+            let mut unit = system.write_for(tenant);
+            unit.defer_watches(&mailboxes, FALLBACK_INTERVAL);
+            for mailbox in mailboxes {
+                unit.enqueue(vec![WatchMailbox::request(engine.store.clock(), mailbox)?]);
+            }
+            unit.commit().await?;
+            ctx.report_progress();
+        }
+        Ok(Completion::Done)
     }
-    Ok(Completion::Done)
 }

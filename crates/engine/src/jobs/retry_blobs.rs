@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use domain::Lane;
-use jobs::{Completion, Job, JobContext, JobError, JobKind};
+use jobs::{Completion, Job, JobContext, JobError, RunnableJob};
 use serde::{Deserialize, Serialize};
 
 use crate::{Engine, Progress};
@@ -18,25 +18,22 @@ impl Job for RetryBlobs {
     const LANE: Lane = Lane::Low;
 }
 
-pub(super) fn kind(engine: Engine) -> JobKind {
-    JobKind::new(move |ctx, _: RetryBlobs| {
-        let engine = engine.clone();
-        async move { run(&engine, &ctx).await }
-    })
-}
+impl RunnableJob for RetryBlobs {
+    type Services = Engine;
 
-async fn run(engine: &Engine, ctx: &JobContext) -> Result<Completion, JobError> {
-    for tenant in engine.store.system().list_tenants().await? {
-        let store = engine.store.tenant(tenant.id);
-        for mailbox in store.list_mailboxes().await? {
-            ctx.report_progress();
-            let mailbox = Arc::new(mailbox);
-            let repaired = engine.retry_blobs(&store, &mailbox, &Progress::default()).await;
-            let repaired = repaired.with_context(|| format!("tenant {}", tenant.id))?;
-            if repaired.completed > 0 {
-                tracing::info!(tenant.id = %tenant.id, mailbox.id = %mailbox.id, completed = repaired.completed, "incomplete emails completed");
+    async fn run(self, ctx: JobContext, engine: Self::Services) -> Result<Completion, JobError> {
+        for tenant in engine.store.system().list_tenants().await? {
+            let store = engine.store.tenant(tenant.id);
+            for mailbox in store.list_mailboxes().await? {
+                ctx.report_progress();
+                let mailbox = Arc::new(mailbox);
+                let repaired = engine.retry_blobs(&store, &mailbox, &Progress::default()).await;
+                let repaired = repaired.with_context(|| format!("tenant {}", tenant.id))?;
+                if repaired.completed > 0 {
+                    tracing::info!(tenant.id = %tenant.id, mailbox.id = %mailbox.id, completed = repaired.completed, "incomplete emails completed");
+                }
             }
         }
+        Ok(Completion::Done)
     }
-    Ok(Completion::Done)
 }

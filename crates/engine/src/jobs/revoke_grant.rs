@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use domain::connector::{ConnectorAccount, NoApiAccess};
 use domain::{Lane, MailboxId, Provider, Secret, SecretId, redact_for_log};
-use jobs::{Completion, Job, JobContext, JobError, JobKind, Pool, new_job};
+use jobs::{Completion, Job, JobContext, JobError, Pool, RetryPolicy, RunnableJob, new_job};
 use serde::{Deserialize, Serialize};
 use store::sql::jobs::NewJob;
 use store::sql::mailboxes::Mailbox;
@@ -38,17 +38,17 @@ impl RevokeGrant {
     }
 }
 
-pub(super) fn kind(syncer: Syncer) -> JobKind {
-    let mut kind = JobKind::new(move |ctx, job: RevokeGrant| {
-        let syncer = syncer.clone();
-        async move { run(&syncer, &ctx, &job).await }
-    });
-    kind.retry = REVOKE_RETRY;
-    kind.pool = Pool::Remote;
-    kind
+impl RunnableJob for RevokeGrant {
+    type Services = Syncer;
+    const POOL: Pool = Pool::Remote;
+    const RETRY: RetryPolicy = REVOKE_RETRY;
+
+    async fn run(self, ctx: JobContext, syncer: Syncer) -> Result<Completion, JobError> {
+        revoke(&syncer, &ctx, &self).await
+    }
 }
 
-async fn run(syncer: &Syncer, ctx: &JobContext, job: &RevokeGrant) -> Result<Completion, JobError> {
+async fn revoke(syncer: &Syncer, ctx: &JobContext, job: &RevokeGrant) -> Result<Completion, JobError> {
     let engine = &syncer.engine;
     let store = engine.store.tenant(ctx.tenant());
     let mut delete_secret_unit = store.write();

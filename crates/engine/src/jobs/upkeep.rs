@@ -1,6 +1,6 @@
 //! The job for the daily upkeep of the database.
 
-use jobs::{Completion, Job, JobError, JobKind};
+use jobs::{Completion, Job, JobContext, JobError, RunnableJob};
 use serde::{Deserialize, Serialize};
 
 /// Creates partitions ahead of time.
@@ -11,9 +11,11 @@ impl Job for Upkeep {
     const KIND: &'static str = "upkeep";
 }
 
-pub(super) fn kind() -> JobKind {
-    JobKind::new(|ctx, _: Upkeep| async move {
-        ctx.store.system().upkeep().await.map_err(JobError::from)?;
+impl RunnableJob for Upkeep {
+    type Services = ();
+
+    async fn run(self, ctx: JobContext, (): Self::Services) -> Result<Completion, JobError> {
+        ctx.store.system().upkeep().await?;
         Ok(Completion::Done)
-    })
+    }
 }

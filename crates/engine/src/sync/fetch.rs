@@ -7,7 +7,7 @@ use content::spool::{Spool, SpoolBuffer};
 use domain::connector::{ConnectorFuture, FetchRequest, MessageMetadata, MessageSink, SeenMessage};
 use domain::metrics as catalogue;
 use domain::{Clock, ConnectorError, Lane, MailboxId, MailboxState, Provider};
-use jobs::{Completion, Job, JobContext, JobError, JobKind, Pool, new_job};
+use jobs::{Completion, Job, JobContext, JobError, new_job};
 use serde::{Deserialize, Serialize};
 use store::sql::jobs::{NewJob, StartTime};
 use store::sql::mailboxes::Mailbox;
@@ -19,7 +19,6 @@ use super::placements::{FetchOutcome, PlacedBatch, PlacementsByMessage};
 use super::{MailboxSession, Syncer, job_error, states};
 use crate::Engine;
 use crate::archive::ingest::{FetchedMessage, IncomingMessage, MessageSource, PreparedBatch};
-use crate::retry_policies::FETCH_RETRY;
 
 /// Fetches messages that the ledger has queued.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -100,18 +99,8 @@ impl FetchEmails {
 }
 
 impl Syncer {
-    pub fn fetch_kind(&self) -> JobKind {
-        let sync = self.clone();
-        let mut kind = JobKind::new(move |ctx: JobContext, job: FetchEmails| {
-            let sync = sync.clone();
-            async move { sync.fetch(&ctx, job).await }
-        });
-        kind.retry = FETCH_RETRY;
-        kind.pool = Pool::Remote;
-        kind
-    }
-
-    async fn fetch(&self, ctx: &JobContext, job: FetchEmails) -> Result<Completion, JobError> {
+    /// Fetches, parses and stores the messages of a batch.
+    pub(crate) async fn fetch(&self, ctx: &JobContext, job: FetchEmails) -> Result<Completion, JobError> {
         let store = self.engine.store.tenant(ctx.tenant());
         let Some(session) = self.open(ctx.tenant(), job.mailbox).await? else {
             return reschedule_or_drop(&store, job.mailbox).await;

@@ -1,4 +1,4 @@
-//! The three listings of a mailbox, as jobs: changes since the last sync, history from before the first sync, and a full
+//! The three listings of a mailbox: changes since the last sync, history from before the first sync, and a full
 //! listing that is compared with the ledger.
 
 use std::collections::{HashMap, HashSet};
@@ -10,86 +10,33 @@ use domain::metrics as catalogue;
 use domain::{ConnectorError, EventType, Lane, LedgerState, MailboxId, MailboxState, redact_for_log};
 use futures_util::FutureExt;
 use jiff::Timestamp;
-use jobs::{Completion, Job, JobContext, JobError, JobKind, Pool, panic_message};
-use serde::{Deserialize, Serialize};
+use jobs::{Completion, Job, JobContext, JobError, panic_message};
 use serde_json::json;
 use store::failpoint::Effect;
-use store::sql::jobs::{NewJob, OnConflict, UniqueKey};
+use store::sql::jobs::NewJob;
 use store::sql::ledger::LedgerEntry;
 use store::sql::sync::{ListingPhase, MailboxKey, PageRows, SyncClaim, SyncEnd, SyncState};
 use store::{TenantStore, TenantUnit};
 
 use super::fetch::FetchEmails;
 use super::lease::SyncLease;
+use super::requests::{ListHistory, ListMailbox, SyncMailbox, unique_per_mailbox};
 use super::states::{self, StateChange};
 use super::{MailboxSession, Syncer, end_without_work, job_error};
-use crate::retry_policies::{FETCH_RETRY, SYNC_RETRY};
+use crate::retry_policies::SYNC_RETRY;
 use crate::sync::push::request_watch_again;
-
-/// Syncs a mailbox: lists what has changed since its cursors.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct SyncMailbox {
-    pub mailbox: MailboxId,
-}
-
-/// Lists the next page of the mail from before the first sync, newest first.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct ListHistory {
-    pub mailbox: MailboxId,
-}
-
-/// Lists the next page of the whole mailbox, because its cursors have expired.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct ListMailbox {
-    pub mailbox: MailboxId,
-}
-
-impl Job for SyncMailbox {
-    const KIND: &'static str = "sync_mailbox";
-}
-
-impl Job for ListHistory {
-    const KIND: &'static str = "list_history";
-    const LANE: Lane = Lane::Low;
-}
-
-impl Job for ListMailbox {
-    const KIND: &'static str = "list_mailbox";
-}
 
 /// When a job is tried again whose mailbox is being listed by another holder, which takes seconds.
 const LEASE_RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// Makes a job unique per kind and mailbox. Enqueued while it runs, it runs once more.
-pub fn unique_per_mailbox(job: NewJob, mailbox: MailboxId) -> NewJob {
-    NewJob { unique: Some(UniqueKey { key: mailbox.to_string(), policy: OnConflict::Merge }), ..job }
-}
-
 impl Syncer {
-    pub fn list_kinds(&self) -> [JobKind; 3] {
-        let (changes, history, everything) = (self.clone(), self.clone(), self.clone());
-        let sync = JobKind::new(move |ctx: JobContext, job: SyncMailbox| {
-            let sync = changes.clone();
-            async move { sync.list(&ctx, job.mailbox, ListingPhase::Changes).await }
-        });
-        [
-            sync.in_pool(Pool::Remote).with_retry(SYNC_RETRY),
-            JobKind::new(move |ctx: JobContext, job: ListHistory| {
-                let sync = history.clone();
-                async move { sync.list(&ctx, job.mailbox, ListingPhase::History).await }
-            })
-            .in_pool(Pool::Remote)
-            .with_retry(FETCH_RETRY),
-            JobKind::new(move |ctx: JobContext, job: ListMailbox| {
-                let sync = everything.clone();
-                async move { sync.list(&ctx, job.mailbox, ListingPhase::FullComparison).await }
-            })
-            .in_pool(Pool::Remote)
-            .with_retry(FETCH_RETRY),
-        ]
-    }
-
-    async fn list(&self, ctx: &JobContext, mailbox: MailboxId, phase: ListingPhase) -> Result<Completion, JobError> {
+    /// Lists the next page or pages of a mailbox, under its lease.
+    pub(crate) async fn list(
+        &self,
+        ctx: &JobContext,
+        mailbox: MailboxId,
+        phase: ListingPhase,
+    ) -> Result<Completion, JobError> {
         let session = match self.open(ctx.tenant(), mailbox).await {
             Ok(Some(session)) => session,
             Ok(None) => return end_without_work(&self.engine.store.tenant(ctx.tenant())).await,

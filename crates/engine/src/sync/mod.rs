@@ -15,6 +15,7 @@ mod poll;
 mod poll_limiter;
 pub mod push;
 pub mod redis_gate;
+mod requests;
 pub mod schedule;
 mod scope;
 mod statement_batchers;
@@ -34,8 +35,8 @@ use store::{TenantStore, TenantUnit};
 use tokio::sync::Semaphore;
 
 pub use fetch::FetchEmails;
-pub use list::{ListHistory, ListMailbox, SyncMailbox, unique_per_mailbox};
 pub use poll::{MAX_MAILBOXES_PER_POLL, PollMailboxes};
+pub use requests::{FetchFailed, FetchForgotten, ListHistory, ListMailbox, StopWatch, SyncMailbox, WatchMailbox};
 pub use scope::FolderScope;
 pub use statement_batchers::StatementBatchers;
 

@@ -9,7 +9,7 @@ use domain::metrics as catalogue;
 use domain::{ConnectorError, MailboxId, Provider};
 use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
-use jobs::{Completion, Job, JobContext, JobError, JobKind, Pool, RandomSource};
+use jobs::{Completion, Job, JobContext, JobError, RandomSource};
 use serde::{Deserialize, Serialize};
 use store::sql::jobs::{NewJob, StartTime};
 use store::sql::mailboxes::Mailbox;
@@ -20,8 +20,7 @@ use tokio::time::{Instant, timeout};
 
 use super::list::{add_scope_changes, is_unchanged};
 use super::states::{self, MailboxSnapshot};
-use super::{MailboxSession, SyncMailbox, Syncer, end_without_work, unique_per_mailbox};
-use crate::retry_policies::SYNC_RETRY;
+use super::{MailboxSession, SyncMailbox, Syncer, end_without_work};
 
 /// Polls some mailboxes of one tenant at one provider.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -46,9 +45,6 @@ const POLL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long results of some mailboxes wait for those of others before they are written.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
-
-/// The deadline of a job, for budgets under which its turn comes late.
-const JOB_DEADLINE: Duration = Duration::from_secs(3600);
 
 /// When a job is tried again that the limiter did not admit.
 const LIMITER_RETRY_DELAY: Duration = Duration::from_secs(3);
@@ -85,16 +81,8 @@ struct PollResults {
 }
 
 impl Syncer {
-    pub fn poll_kind(&self) -> JobKind {
-        let sync = self.clone();
-        let kind = JobKind::new(move |ctx: JobContext, job: PollMailboxes| {
-            let sync = sync.clone();
-            async move { sync.poll(&ctx, job).await }
-        });
-        kind.in_pool(Pool::Remote).with_retry(SYNC_RETRY).with_timeouts(JOB_DEADLINE, JOB_DEADLINE)
-    }
-
-    async fn poll(&self, ctx: &JobContext, job: PollMailboxes) -> Result<Completion, JobError> {
+    /// Polls the mailboxes of a job, as far as the limits admit it.
+    pub(crate) async fn poll(&self, ctx: &JobContext, job: PollMailboxes) -> Result<Completion, JobError> {
         let Some(_job_permit) = self.poll_limiter.admit(ctx.tenant(), job.provider) else {
             return Err(JobError::Deferred(LIMITER_RETRY_DELAY.mul_f64(1.0 + domain::SystemRandom.next_fraction())));
         };
@@ -305,8 +293,8 @@ fn write(ctx: &JobContext, unit: &mut TenantUnit, mailbox: MailboxId, outcome: P
             write(ctx, unit, mailbox, PollOutcome::Failed { token, failure })?;
         }
         PollOutcome::NeedsSync(when) => {
-            let own = ctx.follow_up(&SyncMailbox { mailbox }).map_err(anyhow::Error::from)?;
-            unit.enqueue(vec![unique_per_mailbox(NewJob { when, ..own }, mailbox)]);
+            let sync = SyncMailbox::request_in(ctx, mailbox)?;
+            unit.enqueue(vec![NewJob { when, ..sync }]);
         }
         PollOutcome::Done | PollOutcome::Unchanged { .. } | PollOutcome::Retry => {}
     }

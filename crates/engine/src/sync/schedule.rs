@@ -10,7 +10,7 @@ use store::sql::jobs::{BacklogLimits, BacklogVerdict, NewJob};
 use store::sql::sync::DueMailbox;
 use store::{Precondition, Store, StoreError, TenantUnit};
 
-use crate::sync::{self, PollMailboxes, SyncMailbox, unique_per_mailbox};
+use crate::sync::{self, PollMailboxes, SyncMailbox};
 
 /// Due mailboxes read per tick: so many that mailboxes of one tenant come together, even with many tenants.
 const MAX_DUE_MAILBOXES: u64 = 10_000;
@@ -131,8 +131,7 @@ fn jobs(store: &Store, due: &[DueMailbox], is_behind: impl Fn(Provider) -> bool)
             let provider = due.provider;
             by_provider.entry(provider.as_str()).or_insert((provider, Vec::new())).1.push(due.mailbox);
         } else {
-            let job = new_job(&SyncMailbox { mailbox: due.mailbox }, store.clock(), None)?;
-            jobs.push(unique_per_mailbox(job, due.mailbox));
+            jobs.push(SyncMailbox::request(store.clock(), due.mailbox)?);
         }
     }
     for (provider, mailboxes) in by_provider.into_values().filter(|(provider, _)| !is_behind(*provider)) {

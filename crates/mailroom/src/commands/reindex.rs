@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use domain::{Clock, JobState, SystemClock};
-use engine::archive::reindex::{ReindexRun, ReindexScope};
-use engine::jobs::Reindex;
+use engine::archive::reindex::{Reindex, ReindexRun, ReindexScope};
 use engine::{Engine, Progress};
 use jiff::{SignedDuration, Timestamp};
 use jobs::{Job, Worker};

@@ -4,8 +4,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use domain::{Backfill, MailboxId, MailboxState, Provider, Secret, TenantSettings};
+use engine::accounts::erasure::EraseMailbox;
 use engine::accounts::mailboxes::{ConnectRequest, NextMailbox, is_conflict};
-use engine::jobs::EraseMailbox;
 use serde::Deserialize;
 use serde_json::json;
 use store::sql::mailboxes::Mailbox;
@@ -330,7 +330,11 @@ pub async fn delete(
         change.expect_version(before.version)?;
         let after = NextMailbox::of(&before, change.now).disconnected();
         let reply = Reply::json(StatusCode::OK, &MailboxView::from(after.clone()))?;
-        let erase = if params.erase { Some(EraseMailbox::new_job(&app.engine, id)?) } else { None };
+        let erase = if params.erase {
+            Some(EraseMailbox::request(app.engine.store.clock(), id).map_err(anyhow::Error::from)?)
+        } else {
+            None
+        };
         let action = if params.erase { "mailbox.erase" } else { "mailbox.disconnect" };
         let recording = change.record(&app, audit_action(action, Some(&before), Some(&after))?, reply).await?;
         match recording.engine.disconnect(&before, erase).await {

@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use domain::{PlanTier, TenantId, TenantSettings};
-use engine::jobs::EraseTenant;
+use engine::accounts::erasure::EraseTenant;
 use serde::{Deserialize, Serialize};
 use store::sql::tenants::Tenant;
 use utoipa::ToSchema;
@@ -208,7 +208,7 @@ pub async fn delete(State(app): State<App>, change: ChangeRequest<OperatorForTen
     }
     let after = Tenant { is_active: false, deleted_at: Some(change.now), ..before.changed_at(change.now) };
     let reply = Reply::json(StatusCode::ACCEPTED, &TenantView::from(after.clone()))?.with_etag(after.version);
-    let erase = EraseTenant::new_job_at(&app.engine, before.id, change.now, app.erase_after)?;
+    let erase = EraseTenant::request(app.engine.store.clock(), before.id, change.now, app.erase_after)?;
     let recording = change.record(&app, audit_action("tenant.delete", &before, &after)?, reply).await?;
     recording.engine.store.system().delete_tenant(&before, &after, erase).await?;
     recording.finish().await

@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use domain::{Lane, MailboxId, TenantId, redact_for_log};
-use jobs::new_job;
 use store::sql::jobs::NewJob;
 use store::sql::sync::MailboxKey;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::Engine;
-use crate::sync::{SyncMailbox, unique_per_mailbox};
+use crate::sync::SyncMailbox;
 
 /// When requests are tried again that the database did not take.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -81,8 +80,8 @@ async fn enqueue_open(engine: &Engine, open: &mut HashMap<MailboxKey, Lane>) -> 
 async fn enqueue(engine: &Engine, tenant: TenantId, mailboxes: &[(MailboxId, Lane)]) -> anyhow::Result<()> {
     let mut jobs = Vec::with_capacity(mailboxes.len());
     for (mailbox, lane) in mailboxes {
-        let job = new_job(&SyncMailbox { mailbox: *mailbox }, engine.store.clock(), None)?;
-        jobs.push(unique_per_mailbox(NewJob { lane: *lane, ..job }, *mailbox));
+        let job = SyncMailbox::request(engine.store.clock(), *mailbox)?;
+        jobs.push(NewJob { lane: *lane, ..job });
     }
     let mut unit = engine.store.tenant(tenant).write();
     unit.enqueue(jobs);

@@ -3,14 +3,12 @@
 use std::collections::{HashMap, HashSet};
 
 use domain::{Lane, Provider, Sha256, redact_for_log};
-use jobs::new_job;
 use store::sql::jobs::NewJob;
 use store::sql::pushes::{MailboxPush, PushedMailbox, SubscriptionChanges};
 use store::{Precondition, Store, StoreError};
 
 use super::PushOutcome;
-use crate::jobs::WatchMailbox;
-use crate::sync::{SyncMailbox, unique_per_mailbox};
+use crate::sync::{SyncMailbox, WatchMailbox};
 
 /// Attempts to record pushes: another process may record the same ones at this moment, but hardly again and again.
 const MAX_ATTEMPTS: usize = 5;
@@ -66,11 +64,11 @@ impl PushEffects {
         let mailbox = pushed.mailbox;
         let mut jobs = Vec::new();
         if self.sync {
-            let job = new_job(&SyncMailbox { mailbox }, store.clock(), None).map_err(other_error)?;
-            jobs.push(unique_per_mailbox(NewJob { lane: Lane::High, ..job }, mailbox));
+            let job = SyncMailbox::request(store.clock(), mailbox).map_err(other_error)?;
+            jobs.push(NewJob { lane: Lane::High, ..job });
         }
         if self.renew_watch {
-            jobs.push(WatchMailbox::new_job(store.clock(), mailbox).map_err(other_error)?);
+            jobs.push(WatchMailbox::request(store.clock(), mailbox).map_err(other_error)?);
         }
         Ok(MailboxPush {
             mailbox: pushed,

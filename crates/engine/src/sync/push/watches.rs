@@ -16,10 +16,9 @@ use store::sql::watches::{WatchOutcome, WatchState};
 
 use crate::Engine;
 use crate::credentials::access::TrialAccess;
-use crate::jobs::WatchMailbox;
 use crate::retry_policies::WATCH_RETRY;
-use crate::sync::Syncer;
 use crate::sync::target::target_of;
+use crate::sync::{Syncer, WatchMailbox};
 
 /// How often a watch is renewed. Gmail's lasts for seven days, and Google asks to renew it daily.
 pub(super) const RENEW_INTERVAL: Duration = Duration::from_secs(86_400);
@@ -39,7 +38,7 @@ pub(crate) fn request_watch(
 ) -> anyhow::Result<()> {
     if provider.capabilities().supports_push {
         unit.request_watch(mailbox);
-        unit.enqueue(vec![WatchMailbox::new_job(engine.store.clock(), mailbox)?]);
+        unit.enqueue(vec![WatchMailbox::request(engine.store.clock(), mailbox)?]);
     }
     Ok(())
 }
@@ -47,7 +46,7 @@ pub(crate) fn request_watch(
 /// Requests the watch that was postponed, in this unit.
 pub(crate) fn request_watch_again(unit: &mut TenantUnit, engine: &Engine, mailbox: MailboxId) -> anyhow::Result<()> {
     unit.make_watch_due(mailbox);
-    unit.enqueue(vec![WatchMailbox::new_job(engine.store.clock(), mailbox)?]);
+    unit.enqueue(vec![WatchMailbox::request(engine.store.clock(), mailbox)?]);
     Ok(())
 }
 

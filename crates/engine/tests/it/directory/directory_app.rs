@@ -20,7 +20,7 @@ use store::sql::directories::DirectoryDefinition;
 use store::sql::mailboxes::Mailbox;
 use store::sql::users::{User, UserFilter};
 use store::testing::TestDatabase;
-use testkit::app::{all_kinds, worker_settings};
+use testkit::app::{all_kinds, listing_kinds, worker_settings};
 use testkit::{AppOptions, TestApp, wait_until};
 
 const REMOTE_SLOTS: usize = 32;
@@ -187,9 +187,8 @@ impl DirectoryApp {
 
     /// What there is to be fetched is known after that, and nothing is fetched.
     pub async fn list_only(&self) {
-        let kinds = self.syncer.list_kinds().into_iter().fold(JobKinds::default(), JobKinds::with);
         let left = "select kind, state from jobs where kind in ('sync_mailbox', 'list_history', 'list_mailbox')";
-        self.work_with(kinds, left).await;
+        self.work_with(listing_kinds(&self.syncer), left).await;
     }
 
     async fn work_with(&self, kinds: JobKinds, left: &str) {

@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use domain::{ConnectorError, DirectoryRules, Provider, TenantId};
+use engine::directory::{DiscoverDirectory, DiscoveryMode};
 use engine::directory::{DiscoveryError, DiscoveryOutcome};
-use engine::jobs::{DiscoverDirectories, DiscoverDirectory, DiscoveryMode};
+use engine::jobs::DiscoverDirectories;
 use engine::sync::target::target_of;
 use jobs::new_job;
 use serde_json::json;
@@ -319,7 +320,7 @@ async fn inactive_tenant_is_not_discovered() {
         let acme = company(&app, provider, 4).await;
         let mut unit = acme.write();
         for how in [DiscoveryMode::Usual, DiscoveryMode::Dry] {
-            unit.enqueue(vec![DiscoverDirectory::new_job(app.db.store.clock(), provider, how).unwrap()]);
+            unit.enqueue(vec![DiscoverDirectory::request(app.db.store.clock(), provider, how).unwrap()]);
         }
         unit.commit().await.unwrap();
         let system = app.db.store.system();
@@ -327,7 +328,7 @@ async fn inactive_tenant_is_not_discovered() {
         let other = app.tenant("other").await;
         app.set(&other, provider, DOMAIN, &DirectoryRules::default()).await;
         let mut unit = other.write();
-        unit.enqueue(vec![DiscoverDirectory::new_job(app.db.store.clock(), provider, DiscoveryMode::Usual).unwrap()]);
+        unit.enqueue(vec![DiscoverDirectory::request(app.db.store.clock(), provider, DiscoveryMode::Usual).unwrap()]);
         unit.commit().await.unwrap();
 
         app.work_for(&other).await;

@@ -7,8 +7,8 @@ use domain::connector::ListingPage;
 use domain::{
     ConnectorError, FolderRole, MailboxEvent, MailboxId, MailboxSettings, MailboxState, Provider, SecretId, SystemClock,
 };
-use engine::sync::{PollMailboxes, SyncMailbox, unique_per_mailbox};
-use jobs::{JobKinds, Worker, WorkerSettings, new_job};
+use engine::sync::{PollMailboxes, SyncMailbox};
+use jobs::{JobKind, JobKinds, Worker, WorkerSettings, new_job};
 use store::sql::mailboxes::NewMailbox;
 use store::testing::{TestDatabase, on_each_database};
 use store::{Dialect, TenantStore};
@@ -82,8 +82,11 @@ pub(super) async fn enqueue_poll(store: &TenantStore, provider: Provider, mailbo
 
 /// Kinds that list and poll, and none that fetches.
 pub(super) fn listing_kinds(app: &TestApp) -> JobKinds {
-    let listing = app.syncer.list_kinds().into_iter().fold(JobKinds::default(), JobKinds::with);
-    listing.with(app.syncer.poll_kind())
+    testkit::app::listing_kinds(&app.syncer).with(poll_kind(app))
+}
+
+fn poll_kind(app: &TestApp) -> JobKind {
+    JobKind::of::<PollMailboxes>(app.syncer.clone())
 }
 
 /// For a worker that does not wait for its jobs when it is shut down.
@@ -222,7 +225,7 @@ async fn hanging_provider_does_not_delay_another() {
             let (store, mailboxes) = synced_mailboxes(&app, &format!("tenant {n}"), &["me@acme.test"]).await;
             enqueue_poll(&store, Provider::Gmail, &mailboxes).await;
         }
-        let worker = start(&app, JobKinds::default().with(app.syncer.poll_kind()));
+        let worker = start(&app, JobKinds::default().with(poll_kind(&app)));
         wait_until("as many as may be are called", async || hanging.count(ConnectorMethod::Changes) == 4).await;
 
         enqueue_poll(&app.tenant, ScriptedApp::PROVIDER, &[app.mailbox]).await;
@@ -246,7 +249,7 @@ async fn failing_mailbox_does_not_affect_its_batch() {
         let (store, mailboxes) = synced_mailboxes(&app, "odd", &addresses).await;
         enqueue_poll(&store, Provider::Gmail, &mailboxes).await;
 
-        let worker = start(&app, JobKinds::default().with(app.syncer.poll_kind()));
+        let worker = start(&app, JobKinds::default().with(poll_kind(&app)));
 
         let is_told = async |n: usize| {
             let state = store.find_sync_state(mailboxes[n]).await.unwrap().unwrap();
@@ -278,7 +281,7 @@ async fn suspected_batch_is_synced_one_by_one() {
         enqueue_poll(&store, Provider::Gmail, &mailboxes).await;
         app.db.run("update jobs set suspected = 1").await;
 
-        let worker = start(&app, JobKinds::default().with(app.syncer.poll_kind()));
+        let worker = start(&app, JobKinds::default().with(poll_kind(&app)));
 
         let own = "select 1 from jobs where kind = 'sync_mailbox'";
         wait_until("each has a job", async || app.db.rows(own).await.len() == 3).await;
@@ -358,7 +361,7 @@ async fn waiting_polls_stop_with_their_tenant() {
         let (store, mailboxes) =
             synced_mailboxes(&app, "odd", &addresses.iter().map(String::as_str).collect::<Vec<_>>()).await;
         enqueue_poll(&store, Provider::Gmail, &mailboxes).await;
-        let worker = start(&app, JobKinds::default().with(app.syncer.poll_kind()));
+        let worker = start(&app, JobKinds::default().with(poll_kind(&app)));
         wait_until("they ask again and again", async || odd.count(ConnectorMethod::Changes) > 100).await;
 
         app.db.store.system().set_tenant_active(store.id, false).await.unwrap();
@@ -401,8 +404,7 @@ async fn push_during_a_poll_is_recorded_once() {
             // The next who asks is the job of the push, and finds it.
             listed.queue_changes_of("pushed", with_news());
             let mut unit = pushed.write();
-            let job = new_job(&SyncMailbox { mailbox: id }, &SystemClock, None).unwrap();
-            unit.enqueue(vec![unique_per_mailbox(job, id)]);
+            unit.enqueue(vec![SyncMailbox::request(&SystemClock, id).unwrap()]);
             unit.commit().await.unwrap();
             is_synced.await.unwrap();
             Ok(with_news())
