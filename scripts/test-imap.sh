@@ -11,4 +11,4 @@ need_packages build-essential openssl
 cyrus_address='' # not under the name that tests look for: that one may point at a Dovecot
 use_service cyrus cyrus_address
 export MAILROOM_TEST_IMAP_URL=$cyrus_address MAILROOM_TEST_IMAP_DIR=$servers/cyrus
-run cargo test -p connectors -p engine --test it --no-fail-fast -- --quiet imap::
+run cargo test -p providers -p engine --test it --no-fail-fast -- --quiet imap::

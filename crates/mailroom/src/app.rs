@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use connectors::google::GoogleOAuth;
-use connectors::http::{HttpClient, HttpTimeouts};
-use connectors::microsoft::MicrosoftOAuth;
+use providers::google::GoogleOAuth;
+use providers::http::{HttpClient, HttpTimeouts};
+use providers::microsoft::MicrosoftOAuth;
 use content::spool::Spool;
 use domain::{ConsentFlow, Provider, Sha256, SystemClock, TenantId, redact_for_log};
 use engine::accounts::audit::AuditRecord;
@@ -116,7 +116,7 @@ pub async fn open(config: &Config) -> Result<Engine, Failure> {
 /// Creates the syncer of this process.
 pub fn syncer(config: &Config, engine: &Engine, holder: &str) -> Result<Syncer, Failure> {
     let (google, microsoft) = (&config.providers.google, &config.providers.microsoft);
-    let connectors = connectors::registry::all(&google.settings, &microsoft.settings);
+    let connectors = providers::registry::all(&google.settings, &microsoft.settings);
     let connectors = connectors.map_err(|e| Failure::problem(format!("cannot create the provider clients: {e}")))?;
     let settings = SyncSettings {
         holder: holder.to_owned(),

@@ -10,7 +10,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use connectors::http::{HttpClient, HttpTimeouts};
+use providers::http::{HttpClient, HttpTimeouts};
 use domain::{Backfill, Connector, MailboxSettings, MailboxState, Secret};
 use engine::accounts::mailboxes::ConnectRequest;
 use sim::faults::FaultKind;

@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use connectors::http::{HttpClient, HttpTimeouts};
+use providers::http::{HttpClient, HttpTimeouts};
 use domain::ConnectorError;
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use connectors::http::{HttpClient, HttpTimeouts};
+use providers::http::{HttpClient, HttpTimeouts};
 use serde_json::Value;
 use terminal::Failure;
 

@@ -1,6 +1,6 @@
 //! A client of the server's HTTP API.
 
-use connectors::http::{HttpClient, HttpTimeouts, MAX_RESPONSE_BYTES};
+use providers::http::{HttpClient, HttpTimeouts, MAX_RESPONSE_BYTES};
 use serde_json::Value;
 use terminal::Failure;
 

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use connectors::microsoft::is_directory;
+use providers::microsoft::is_directory;
 use domain::units::{DURATION_UNITS, parse_duration};
 use domain::{Backfill, DirectoryRules, PersonSelector, Provider, TenantSettings};
 use engine::Engine;

@@ -1,6 +1,6 @@
 //! Settings of the Google client and its rate limits.
 
-use connectors::google::{GoogleSettings, ServiceAccount};
+use providers::google::{GoogleSettings, ServiceAccount};
 use domain::Secret;
 
 use super::ConfigError;

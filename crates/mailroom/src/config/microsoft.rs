@@ -1,6 +1,6 @@
 //! Settings of the Microsoft app and its rate limits.
 
-use connectors::microsoft::{Certificate, GraphPush, MicrosoftSettings, is_directory};
+use providers::microsoft::{Certificate, GraphPush, MicrosoftSettings, is_directory};
 
 use super::ConfigError;
 use super::provider_client::{client_secret, optional, secret_file, url};

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use connectors::gmail::Gmail;
-use connectors::google::GoogleSettings;
-use connectors::http::{HttpClient, HttpTimeouts};
+use providers::gmail::Gmail;
+use providers::google::GoogleSettings;
+use providers::http::{HttpClient, HttpTimeouts};
 use domain::connector::{ConnectorAccount, FetchRequest};
 use domain::{Clock, Connector, SystemClock};
 use sim::google::{AccountSpec, GmailOperation, GoogleFault, GoogleFaultKind, GoogleServer, GoogleWorld};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use connectors::imap::{Connection, Imap, Tls};
+use providers::imap::{Connection, Imap, Tls};
 use domain::connector::{ConnectorAccount, FetchRequest, ListedFolder, NoApiAccess};
 use domain::{Clock, Connector, SystemClock};
 use sim::imap::{AccountSpec, ImapFault, ImapFaultKind, ImapOperation, ImapServer, ImapWorld, PASSWORD};
@@ -43,7 +43,7 @@ impl ImapUnderTest {
             port: self.server.imap().port(),
             tls: Tls::None,
             user: Self::ADDRESS.to_owned(),
-            auth: connectors::imap::Auth::Password,
+            auth: providers::imap::Auth::Password,
             authority: None,
             compress: None,
         };

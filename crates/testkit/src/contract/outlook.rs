@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use connectors::http::{HttpClient, HttpTimeouts};
-use connectors::microsoft::MicrosoftSettings;
-use connectors::outlook::Outlook;
+use providers::http::{HttpClient, HttpTimeouts};
+use providers::microsoft::MicrosoftSettings;
+use providers::outlook::Outlook;
 use domain::connector::{ConnectorAccount, FetchRequest};
 use domain::{Clock, Connector, SystemClock};
 use sim::microsoft::{

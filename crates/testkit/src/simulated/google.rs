@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use connectors::gmail::Gmail;
-use connectors::google::GoogleSettings;
-use connectors::http::HttpClient;
+use providers::gmail::Gmail;
+use providers::google::GoogleSettings;
+use providers::http::HttpClient;
 use domain::{Clock, Connector, Secret, SystemClock};
 use sim::google::{AccountSpec, CLIENT_ID, CLIENT_SECRET, GoogleFaultKind, GoogleServer, GoogleWorld};
 
@@ -42,7 +42,7 @@ impl SimulatedProvider for GoogleWorld {
     fn truth_of(&self, address: &str) -> BTreeSet<String> {
         let mut lines = BTreeSet::new();
         for (id, message) in self.truth(address).unwrap().messages {
-            for (place, flags) in connectors::gmail::placements(&id, &message.label_ids) {
+            for (place, flags) in providers::gmail::placements(&id, &message.label_ids) {
                 if !OUT_OF_SCOPE.contains(&&*place.folder) {
                     lines.insert(message_line(&id, &place.folder, flags.names(), &message.sha256));
                 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use connectors::http::HttpClient;
-use connectors::microsoft::MicrosoftSettings;
-use connectors::outlook::Outlook;
+use providers::http::HttpClient;
+use providers::microsoft::MicrosoftSettings;
+use providers::outlook::Outlook;
 use domain::{Clock, Connector, Secret, SystemClock};
 use sim::microsoft::{AccountSpec, CLIENT_ID, CLIENT_SECRET, MicrosoftFaultKind, MicrosoftServer, MicrosoftWorld};
 

@@ -1,4 +1,4 @@
-//! The connector of the kit itself keeps the contract; those of the providers are in the tests of `connectors`.
+//! The connector of the kit itself keeps the contract; those of the providers are in the tests of `providers`.
 
 use testkit::contract::{ConnectorUnderTest, WorldUnderTest, check};
 

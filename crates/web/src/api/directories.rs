@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use connectors::microsoft::is_directory;
+use providers::microsoft::is_directory;
 use domain::{Backfill, DirectoryRules, PersonSelector, Provider};
 use engine::directory::DiscoveryMode;
 use engine::directory::{self, DirectoryConfig, DirectoryLocation, DiscoveryReport, InvalidField};

@@ -1,7 +1,7 @@
 //! Checks mailbox settings given over HTTP and applies them to those of the mailbox.
 
-use connectors::imap::{self, Auth, Connection};
-use connectors::microsoft::is_directory;
+use providers::imap::{self, Auth, Connection};
+use providers::microsoft::is_directory;
 use domain::{MailboxSettings, Provider, Secret};
 use serde::Deserialize;
 use serde_json::Map;

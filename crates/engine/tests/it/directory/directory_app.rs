@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use connectors::gmail::Gmail;
-use connectors::google::GoogleSettings;
-use connectors::http::{HttpClient, HttpTimeouts};
-use connectors::microsoft::MicrosoftSettings;
-use connectors::outlook::Outlook;
+use providers::gmail::Gmail;
+use providers::google::GoogleSettings;
+use providers::http::{HttpClient, HttpTimeouts};
+use providers::microsoft::MicrosoftSettings;
+use providers::outlook::Outlook;
 use domain::{Clock, Connector, DirectoryRules, ExclusionReason, Provider, Secret, SystemClock};
 use engine::directory::{DiscoveryOutcome, DiscoveryReport};
 use jobs::JobKinds;

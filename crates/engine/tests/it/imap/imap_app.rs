@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use connectors::imap::Imap;
+use providers::imap::Imap;
 use domain::{Backfill, MailboxId, Provider, Secret, SystemClock, TenantId};
 use engine::accounts::mailboxes::ConnectRequest;
 use jobs::Worker;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use connectors::imap::client::{
+use providers::imap::client::{
     BodyFault, BodySink, Client, ClientSettings, Credentials, FetchItems, Metadata, SearchCriteria, Security, UidSet,
 };
 use domain::{Secret, Sha256};

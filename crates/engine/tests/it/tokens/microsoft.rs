@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use connectors::http::{HttpClient, HttpTimeouts};
-use connectors::microsoft::{MicrosoftOAuth, MicrosoftSettings};
+use providers::http::{HttpClient, HttpTimeouts};
+use providers::microsoft::{MicrosoftOAuth, MicrosoftSettings};
 use domain::connector::{ConnectorAccount, ConnectorFuture, TokenGrant};
 use domain::{Clock, MailboxState, Provider, Secret, SystemClock};
 use serde_json::json;

@@ -20,7 +20,7 @@ use terminal::{Failure, Output, count, note, process};
 use super::{number, scratch_folder};
 use crate::Installation;
 use crate::installation::migrate;
-use providers::{PollProviders, wait_until_idle};
+use self::providers::{PollProviders, wait_until_idle};
 
 /// How often mailboxes are polled: longer than a round takes.
 const POLL_INTERVAL: Duration = Duration::from_secs(3600);

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use connectors::imap::{self, Auth, Connection, Tls};
-use connectors::microsoft::is_directory;
+use providers::imap::{self, Auth, Connection, Tls};
+use providers::microsoft::is_directory;
 use domain::connector::{ConnectorAccount, NoApiAccess};
 use domain::{Backfill, MailboxId, MailboxSettings, MailboxState, Provider, Secret, TenantId, TenantSettings};
 use engine::Engine;

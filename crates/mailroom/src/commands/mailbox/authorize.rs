@@ -1,6 +1,6 @@
 //! `mailroom mailbox authorize`: a link by which an administrator authorises this server for an organisation.
 
-use connectors::microsoft::is_directory;
+use providers::microsoft::is_directory;
 use domain::Provider;
 use engine::Engine;
 use serde_json::json;

@@ -92,7 +92,7 @@ impl StormProvider for GoogleWorld {
     fn truth_of(&self, address: &str) -> Vec<String> {
         let mut lines = Vec::new();
         for (id, message) in self.truth(address).unwrap().messages {
-            for (place, flags) in connectors::gmail::placements(&id, &message.label_ids) {
+            for (place, flags) in providers::gmail::placements(&id, &message.label_ids) {
                 if !["TRASH", "SPAM", "DRAFT", "CHAT"].contains(&&*place.folder) {
                     lines.push(format!("{id} in {} {:?} {}", place.folder, flags.names(), message.sha256));
                 }

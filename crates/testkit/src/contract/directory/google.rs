@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use connectors::gmail::Gmail;
-use connectors::google::GoogleSettings;
-use connectors::http::{HttpClient, HttpTimeouts};
+use providers::gmail::Gmail;
+use providers::google::GoogleSettings;
+use providers::http::{HttpClient, HttpTimeouts};
 use domain::connector::Cursors;
 use domain::{Clock, Connector, Secret, SystemClock};
 use serde_json::{Value, json};

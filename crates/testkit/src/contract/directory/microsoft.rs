@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use connectors::http::{HttpClient, HttpTimeouts};
-use connectors::outlook::Outlook;
+use providers::http::{HttpClient, HttpTimeouts};
+use providers::outlook::Outlook;
 use domain::connector::Cursors;
 use domain::{Clock, Connector, SystemClock};
 use serde_json::{Value, json};

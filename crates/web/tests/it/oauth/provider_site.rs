@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use connectors::gmail::Gmail;
-use connectors::google::GoogleOAuth;
-use connectors::http::{HttpClient, HttpTimeouts};
-use connectors::microsoft::MicrosoftOAuth;
+use providers::gmail::Gmail;
+use providers::google::GoogleOAuth;
+use providers::http::{HttpClient, HttpTimeouts};
+use providers::microsoft::MicrosoftOAuth;
 use domain::{Clock, ConsentFlow, Provider, SystemClock};
 use sim::google::{self, Consent, GoogleRoute, GoogleServer, GoogleWorld};
 use sim::microsoft::{self, MicrosoftServer, MicrosoftWorld};

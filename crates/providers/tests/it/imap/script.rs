@@ -1,7 +1,7 @@
 //! A server in memory that follows a script: `C:` is a line that the client must send, `S:` one that it gets, `S~` one
 //! without its end. What lies in memory has no delays, so time can stand still and deadlines pass at once.
 
-use connectors::imap::client::{BodyFault, BodySink, Client, ClientSettings, Credentials, ImapError, Security};
+use providers::imap::client::{BodyFault, BodySink, Client, ClientSettings, Credentials, ImapError, Security};
 use domain::Secret;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use tokio::task::JoinHandle;

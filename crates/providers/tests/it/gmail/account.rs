@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use connectors::gmail::Gmail;
-use connectors::google::GoogleSettings;
-use connectors::http::{HttpClient, HttpTimeouts};
+use providers::gmail::Gmail;
+use providers::google::GoogleSettings;
+use providers::http::{HttpClient, HttpTimeouts};
 use domain::ConnectorError;
 use domain::connector::ConnectorAccount;
 use testkit::contract::{self, FixedToken, GmailUnderTest};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use connectors::imap::{Imap, check_connection};
+use providers::imap::{Imap, check_connection};
 use domain::connector::Cursors;
 use domain::{Connector, ConnectorError};
 use sim::imap::{CAPABILITIES, ImapOperation};

@@ -1,6 +1,6 @@
 //! From a greeting to a login, and what can be in the way.
 
-use connectors::imap::client::{Client, ClientSettings, Credentials, ImapError, RefusalClass, Security, Step};
+use providers::imap::client::{Client, ClientSettings, Credentials, ImapError, RefusalClass, Security, Step};
 use domain::Secret;
 
 use super::script::{login_error, password, serve, settings, token};

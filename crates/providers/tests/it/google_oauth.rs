@@ -4,8 +4,8 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use connectors::google::{GoogleOAuth, GoogleSettings};
-use connectors::http::{HttpClient, HttpTimeouts};
+use providers::google::{GoogleOAuth, GoogleSettings};
+use providers::http::{HttpClient, HttpTimeouts};
 use domain::connector::ConnectorAccount;
 use domain::{AuthorizationRequest, ConnectorError, ConsentFlow, Secret};
 use serde_json::{Value, json};

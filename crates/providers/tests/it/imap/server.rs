@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use connectors::imap::client::{
+use providers::imap::client::{
     Client, ClientSettings, Credentials, FetchItems, ImapError, RefusalClass, SearchCriteria, Security, TlsFault,
     UidSet, WireName,
 };

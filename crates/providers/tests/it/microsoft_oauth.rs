@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use connectors::http::{HttpClient, HttpTimeouts};
-use connectors::microsoft::{MicrosoftOAuth, MicrosoftSettings};
+use providers::http::{HttpClient, HttpTimeouts};
+use providers::microsoft::{MicrosoftOAuth, MicrosoftSettings};
 use domain::connector::ConnectorAccount;
 use domain::{AuthorizationRequest, Clock, ConnectorError, ConsentFlow, Secret, SystemClock};
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use connectors::imap::client::{
+use providers::imap::client::{
     BodyFault, BodySink, Client, FetchItems, ImapError, ResponseLimits, SearchCriteria, Step, UidSet, WireName,
 };
 use tokio::io::AsyncWriteExt;

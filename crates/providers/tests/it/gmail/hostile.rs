@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use connectors::http::HttpTimeouts;
+use providers::http::HttpTimeouts;
 use domain::connector::{Cursors, FetchRequest, ListingPage};
 use domain::{Connector, ConnectorError};
 use testkit::contract::FetchedMessages;

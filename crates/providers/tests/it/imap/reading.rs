@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use connectors::imap::client::{
+use providers::imap::client::{
     BodyFault, ChangedSince, FetchItems, ImapError, RefusalClass, SearchCriteria, UidSet, WireName,
 };
 use domain::connector::FolderRole;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use connectors::gmail::Gmail;
-use connectors::google::GoogleOAuth;
-use connectors::http::{HttpClient, HttpTimeouts};
+use providers::gmail::Gmail;
+use providers::google::GoogleOAuth;
+use providers::http::{HttpClient, HttpTimeouts};
 use domain::connector::{ConnectorAccount, Cursors, FetchRequest, ListingPage};
 use domain::{Connector, ConnectorError, Secret, Sha256};
 use sim::google::{GoogleFault, GoogleFaultKind, GoogleRoute};

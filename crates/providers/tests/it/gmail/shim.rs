@@ -6,7 +6,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use connectors::http::{HttpClient, HttpTimeouts};
+use providers::http::{HttpClient, HttpTimeouts};
 use reqwest::Client;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;

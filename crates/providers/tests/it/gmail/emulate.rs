@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use connectors::gmail::Gmail;
-use connectors::google::GoogleSettings;
-use connectors::http::{HttpClient, HttpTimeouts};
+use providers::gmail::Gmail;
+use providers::google::GoogleSettings;
+use providers::http::{HttpClient, HttpTimeouts};
 use domain::Sha256;
 use domain::connector::WatchRequest;
 use reqwest::{Client, Method};

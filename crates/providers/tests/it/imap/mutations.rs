@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use connectors::imap::client::{Client, FetchItems, FolderUpdates, ImapError, SearchCriteria, UidSet, WireName};
+use providers::imap::client::{Client, FetchItems, FolderUpdates, ImapError, SearchCriteria, UidSet, WireName};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
 
 use super::script::{BodyCollector, password, serve, settings, unescaped};
