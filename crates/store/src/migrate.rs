@@ -87,6 +87,12 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0012_without_scripted.sqlite.sql"),
         postgres: include_str!("../migrations/0012_without_scripted.postgres.sql"),
     },
+    Migration {
+        version: 13,
+        name: "providers",
+        sqlite: include_str!("../migrations/0013_providers.sqlite.sql"),
+        postgres: include_str!("../migrations/0013_providers.postgres.sql"),
+    },
 ];
 
 /// The last migration that runs as the login itself; after it the tables belong to mailroom_system.

@@ -169,9 +169,14 @@ impl TestInstallation {
     }
 
     pub fn sql(&self, sql: &str) {
+        self.try_sql(sql).unwrap();
+    }
+
+    /// Runs statements that the database may refuse.
+    pub fn try_sql(&self, sql: &str) -> Result<(), String> {
         match &self.url {
-            None => self.open_sqlite().execute_batch(sql).unwrap(),
-            Some(url) => block_on(testing::run_sql(url, sql)).unwrap(),
+            None => self.open_sqlite().execute_batch(sql).map_err(|e| e.to_string()),
+            Some(url) => block_on(testing::run_sql(url, sql)).map_err(|e| e.to_string()),
         }
     }
 

@@ -116,6 +116,12 @@ fn takes_new_mail_and_no_old(mailroom: &TestInstallation, fixture: &Path) {
     mailroom.assert_whole();
 }
 
+/// Checks that the rows of old mailboxes may have a provider that no schema knows, but not one without a name.
+fn takes_any_provider(mailroom: &TestInstallation) {
+    mailroom.sql("update mailboxes set provider = 'pigeon'; update mailboxes set provider = 'files'");
+    assert!(mailroom.try_sql("update mailboxes set provider = ''").is_err());
+}
+
 fn copy_blobs(mailroom: &TestInstallation, fixture: &Path) {
     fs::create_dir_all(mailroom.data_dir()).unwrap();
     let copied = CommandOutput::of(Command::new("cp").arg("-r").arg(fixture.join("blobs")).arg(mailroom.data_dir()));
@@ -175,6 +181,7 @@ fn every_sqlite_schema_is_upgraded() {
 
         is_as_it_was(&mailroom, &fixture);
         takes_new_mail_and_no_old(&mailroom, &fixture);
+        takes_any_provider(&mailroom);
     }
 }
 
@@ -193,5 +200,6 @@ fn every_postgresql_schema_is_upgraded() {
 
         is_as_it_was(&mailroom, &fixture);
         takes_new_mail_and_no_old(&mailroom, &fixture);
+        takes_any_provider(&mailroom);
     }
 }

@@ -12,6 +12,7 @@ mod listening;
 mod migrate;
 mod objects;
 mod partitions;
+mod provider_names;
 mod reindex;
 mod removed_provider;
 mod samples;

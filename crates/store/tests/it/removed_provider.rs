@@ -75,9 +75,9 @@ async fn old_mailbox(db: &TestDatabase, tenant: &TenantStore, provider: &str, ad
     OldMailbox { mailbox, email: new.id, secret }
 }
 
-/// Sets the schema back: migration 12 changes rows only.
+/// Sets the schema back: migration 12 changes rows only, and 13 can be applied again.
 async fn at_schema_11(db: &TestDatabase) {
-    db.run("delete from schema_migrations where version = 12").await;
+    db.run("delete from schema_migrations where version > 11").await;
     assert_eq!(db.store.schema_version().await.unwrap(), 11);
 }
 
@@ -94,7 +94,7 @@ async fn scripted_mailbox_becomes_disconnected() {
         at_schema_11(&db).await;
 
         let later = db.second_store();
-        assert_eq!(later.migrate().await.unwrap(), ["without_scripted"]);
+        assert_eq!(later.migrate().await.unwrap()[0], "without_scripted");
 
         later.check_schema().await.unwrap();
         assert_eq!(later.schema_version().await.unwrap(), migrate::latest_version());
