@@ -10,9 +10,9 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use providers::http::{HttpClient, HttpTimeouts};
 use domain::{Backfill, Connector, MailboxSettings, MailboxState, Secret};
 use engine::accounts::mailboxes::ConnectRequest;
+use providers::http::{HttpClient, HttpTimeouts};
 use sim::faults::FaultKind;
 use sim::{ProviderCore, RequestLogEntry};
 use store::TenantStore;

@@ -4,9 +4,9 @@
 
 use std::time::Instant;
 
-use providers::http::{HttpClient, HttpTimeouts};
 use domain::ConnectorError;
 use futures_util::future::try_join_all;
+use providers::http::{HttpClient, HttpTimeouts};
 use serde_json::{Value, json};
 use terminal::Failure;
 

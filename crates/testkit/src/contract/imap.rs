@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use providers::imap::{Connection, Imap, Tls};
 use domain::connector::{ConnectorAccount, FetchRequest, ListedFolder, NoApiAccess};
 use domain::{Clock, Connector, SystemClock};
+use providers::imap::{Connection, Imap, Tls};
 use sim::imap::{AccountSpec, ImapFault, ImapFaultKind, ImapOperation, ImapServer, ImapWorld, PASSWORD};
 
 use super::{ConnectorUnderTest, ContractFault, CursorExpiry, account, placement_line};

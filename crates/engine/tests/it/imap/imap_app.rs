@@ -5,10 +5,10 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use providers::imap::Imap;
 use domain::{Backfill, MailboxId, Provider, Secret, SystemClock, TenantId};
 use engine::accounts::mailboxes::ConnectRequest;
 use jobs::Worker;
+use providers::imap::Imap;
 use serde_json::{Value, json};
 use store::TenantStore;
 use store::testing::migrated_sqlite;

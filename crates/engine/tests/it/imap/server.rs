@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use domain::{Secret, Sha256};
 use providers::imap::client::{
     BodyFault, BodySink, Client, ClientSettings, Credentials, FetchItems, Metadata, SearchCriteria, Security, UidSet,
 };
-use domain::{Secret, Sha256};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 

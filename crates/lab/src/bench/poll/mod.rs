@@ -17,10 +17,10 @@ use serde_json::{Value, json};
 use store::{bench, scratch};
 use terminal::{Failure, Output, count, note, process};
 
+use self::providers::{PollProviders, wait_until_idle};
 use super::{number, scratch_folder};
 use crate::Installation;
 use crate::installation::migrate;
-use self::providers::{PollProviders, wait_until_idle};
 
 /// How often mailboxes are polled: longer than a round takes.
 const POLL_INTERVAL: Duration = Duration::from_secs(3600);

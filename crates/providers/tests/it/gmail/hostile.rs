@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use providers::http::HttpTimeouts;
 use domain::connector::{Cursors, FetchRequest, ListingPage};
 use domain::{Connector, ConnectorError};
+use providers::http::HttpTimeouts;
 use testkit::contract::FetchedMessages;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;

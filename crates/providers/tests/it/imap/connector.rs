@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use providers::imap::{Imap, check_connection};
 use domain::connector::Cursors;
 use domain::{Connector, ConnectorError};
+use providers::imap::{Imap, check_connection};
 use sim::imap::{CAPABILITIES, ImapOperation};
 use testkit::contract::{ConnectorUnderTest, ImapUnderTest, assert_replicated};
 

@@ -1,7 +1,7 @@
 //! From a greeting to a login, and what can be in the way.
 
-use providers::imap::client::{Client, ClientSettings, Credentials, ImapError, RefusalClass, Security, Step};
 use domain::Secret;
+use providers::imap::client::{Client, ClientSettings, Credentials, ImapError, RefusalClass, Security, Step};
 
 use super::script::{login_error, password, serve, settings, token};
 

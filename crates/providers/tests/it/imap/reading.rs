@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use domain::connector::FolderRole;
 use providers::imap::client::{
     BodyFault, ChangedSince, FetchItems, ImapError, RefusalClass, SearchCriteria, UidSet, WireName,
 };
-use domain::connector::FolderRole;
 
 use super::script::{BodyCollector, logged_in};
 

@@ -1,8 +1,8 @@
 //! A server in memory that follows a script: `C:` is a line that the client must send, `S:` one that it gets, `S~` one
 //! without its end. What lies in memory has no delays, so time can stand still and deadlines pass at once.
 
-use providers::imap::client::{BodyFault, BodySink, Client, ClientSettings, Credentials, ImapError, Security};
 use domain::Secret;
+use providers::imap::client::{BodyFault, BodySink, Client, ClientSettings, Credentials, ImapError, Security};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use tokio::task::JoinHandle;
 

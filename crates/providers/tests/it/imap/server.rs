@@ -5,11 +5,11 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use domain::{Secret, SystemClock, TenantId};
 use providers::imap::client::{
     Client, ClientSettings, Credentials, FetchItems, ImapError, RefusalClass, SearchCriteria, Security, TlsFault,
     UidSet, WireName,
 };
-use domain::{Secret, SystemClock, TenantId};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
