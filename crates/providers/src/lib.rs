@@ -5,11 +5,9 @@
 
 mod folder_diff;
 pub mod gmail;
-pub mod google;
 pub mod http;
 pub mod imap;
 mod json_stream;
-pub mod microsoft;
 mod oauth;
 pub mod outlook;
 mod people;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use domain::{Connector, Provider};
 
-use crate::google::GoogleSettings;
+use crate::gmail::GoogleSettings;
 use crate::http::{HttpClient, HttpClientError, HttpTimeouts};
-use crate::microsoft::MicrosoftSettings;
+use crate::outlook::MicrosoftSettings;
 
 /// Returns the connector of every provider.
 pub fn all(

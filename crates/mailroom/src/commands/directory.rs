@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use providers::microsoft::is_directory;
 use domain::units::{DURATION_UNITS, parse_duration};
 use domain::{Backfill, DirectoryRules, PersonSelector, Provider, TenantSettings};
 use engine::Engine;
@@ -12,6 +11,7 @@ use engine::directory::{
     is_conflict,
 };
 use jiff::SignedDuration;
+use providers::outlook::is_directory;
 use serde_json::{Value, json};
 use store::TenantStore;
 use store::sql::directories::{Directory, DirectoryDefinition};

@@ -1,7 +1,7 @@
 //! Settings of the Google client and its rate limits.
 
-use providers::google::{GoogleSettings, ServiceAccount};
 use domain::Secret;
+use providers::gmail::{GoogleSettings, ServiceAccount};
 
 use super::ConfigError;
 use super::provider_client::{client_secret, optional, secret_file, url};

@@ -1,6 +1,6 @@
 //! Settings of the Microsoft app and its rate limits.
 
-use providers::microsoft::{Certificate, GraphPush, MicrosoftSettings, is_directory};
+use providers::outlook::{Certificate, GraphPush, MicrosoftSettings, is_directory};
 
 use super::ConfigError;
 use super::provider_client::{client_secret, optional, secret_file, url};

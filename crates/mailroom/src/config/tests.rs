@@ -256,7 +256,7 @@ fn google_is_not_configured_by_default() {
     let config = with(&[]).unwrap();
 
     let google = &config.providers.google;
-    let (settings, own) = (&google.settings, providers::google::GoogleSettings::default());
+    let (settings, own) = (&google.settings, providers::gmail::GoogleSettings::default());
     assert_eq!(
         (&settings.auth_url, &settings.token_url, &settings.api_url, &settings.jwks_url),
         (&own.auth_url, &own.token_url, &own.api_url, &own.jwks_url)
@@ -293,7 +293,7 @@ fn microsoft_is_not_configured_by_default() {
     let config = with(&[]).unwrap();
 
     let microsoft = &config.providers.microsoft;
-    let (settings, own) = (&microsoft.settings, providers::microsoft::MicrosoftSettings::default());
+    let (settings, own) = (&microsoft.settings, providers::outlook::MicrosoftSettings::default());
     assert_eq!(
         (&settings.authority_url, &settings.authority, &settings.graph_url),
         (&own.authority_url, &own.authority, &own.graph_url)

@@ -1,8 +1,9 @@
 //! The Gmail connector, by the Gmail API. `api` makes single calls and `batch` many at once; `changes` and `list` are the
-//! listings, `labels` maps labels to folders, `directory` lists users and groups. docs/providers/gmail.md has the facts
-//! that it relies on.
+//! listings, `labels` maps labels to folders, `directory` lists users and groups. `oauth` obtains tokens, by
+//! consent or with a `service_account`. docs/providers/gmail.md has the facts that it relies on.
 
 mod api;
+mod app_settings;
 mod batch;
 mod batch_sizing;
 mod changes;
@@ -11,6 +12,8 @@ mod error_mapping;
 mod fetch;
 mod labels;
 mod list;
+mod oauth;
+mod service_account;
 
 use domain::connector::{
     ConnectorAccount, ConnectorFuture, Cursors, FetchRequest, ListingPage, MessageSink, TokenGrant, Watch, WatchRequest,
@@ -19,12 +22,14 @@ use domain::{Connector, ConnectorError, DirectoryPeoplePage, GroupMembersPage, P
 use jiff::Timestamp;
 use reqwest::Url;
 
-use crate::google::{GoogleOAuth, GoogleSettings};
 use crate::http::{HttpClient, HttpClientError, protocol};
 use crate::oauth::user;
 use api::GmailClient;
+pub use app_settings::GoogleSettings;
 use batch_sizing::BatchSizer;
 pub use labels::placements;
+pub use oauth::GoogleOAuth;
+pub use service_account::{InvalidServiceAccount, ServiceAccount};
 
 #[derive(Debug)]
 pub struct Gmail {

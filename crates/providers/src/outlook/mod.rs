@@ -1,9 +1,11 @@
 //! The Outlook connector, by Microsoft Graph. `api` makes single calls and `batch` many at once; `changes` follows the
 //! folders one by one by `delta`, `list` has the listings, `folders` the folder tree, `directory` users and groups.
-//! docs/providers/outlook.md has the facts that it relies on.
+//! `oauth` obtains tokens, by consent or for the app itself. docs/providers/outlook.md has the facts that it relies on.
 
 mod api;
+mod app_settings;
 mod batch;
+mod certificate;
 mod changes;
 mod delta;
 mod directory;
@@ -12,8 +14,10 @@ mod fetch;
 mod folders;
 mod list;
 mod message;
+mod oauth;
 mod request_limiter;
 pub mod subscriptions;
+mod token_errors;
 
 use domain::connector::{
     ConnectorAccount, ConnectorFuture, Cursors, FetchRequest, ListingPage, MessageSink, TokenGrant, Watch, WatchRequest,
@@ -23,9 +27,11 @@ use jiff::Timestamp;
 use reqwest::Url;
 
 use crate::http::{HttpClient, HttpClientError};
-use crate::microsoft::{GraphPush, MicrosoftOAuth, MicrosoftSettings};
 use crate::oauth::address;
 use api::GraphClient;
+pub use app_settings::{GraphPush, MicrosoftSettings, is_directory};
+pub use certificate::{Certificate, InvalidCertificate};
+pub use oauth::MicrosoftOAuth;
 use request_limiter::RequestLimiter;
 use subscriptions::Subscriptions;
 

@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use super::app_settings::GraphPush;
 use crate::http::protocol;
-use crate::microsoft::GraphPush;
 
 /// Graph allows 10,080 minutes for messages; its clock may be ahead of ours.
 const SUBSCRIPTION_LIFETIME: Duration = Duration::from_secs(10_070 * 60);

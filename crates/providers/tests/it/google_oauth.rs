@@ -4,10 +4,10 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use providers::google::{GoogleOAuth, GoogleSettings};
-use providers::http::{HttpClient, HttpTimeouts};
 use domain::connector::ConnectorAccount;
 use domain::{AuthorizationRequest, ConnectorError, ConsentFlow, Secret};
+use providers::gmail::{GoogleOAuth, GoogleSettings};
+use providers::http::{HttpClient, HttpTimeouts};
 use serde_json::{Value, json};
 use sim::google::{CLIENT_ID, ServiceAccount};
 

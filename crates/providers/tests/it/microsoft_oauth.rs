@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use providers::http::{HttpClient, HttpTimeouts};
-use providers::microsoft::{MicrosoftOAuth, MicrosoftSettings};
 use domain::connector::ConnectorAccount;
 use domain::{AuthorizationRequest, Clock, ConnectorError, ConsentFlow, Secret, SystemClock};
+use providers::http::{HttpClient, HttpTimeouts};
+use providers::outlook::{MicrosoftOAuth, MicrosoftSettings};
 use serde_json::{Value, json};
 use sim::microsoft::{
     AccountSpec, CLIENT_ID, CLIENT_SECRET, DirectoryChange, MicrosoftClient, MicrosoftServer, MicrosoftWorld,

@@ -4,11 +4,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use providers::gmail::Gmail;
-use providers::google::GoogleSettings;
-use providers::http::{HttpClient, HttpTimeouts};
 use domain::connector::{ConnectorAccount, FetchRequest};
 use domain::{Clock, Connector, SystemClock};
+use providers::gmail::{Gmail, GoogleSettings};
+use providers::http::{HttpClient, HttpTimeouts};
 use sim::google::{AccountSpec, GmailOperation, GoogleFault, GoogleFaultKind, GoogleServer, GoogleWorld};
 
 use super::{ConnectorUnderTest, ContractFault, CursorExpiry, FixedToken, THROTTLE_WAIT, account, placement_line};

@@ -3,11 +3,10 @@
 
 use std::sync::Arc;
 
-use providers::http::{HttpClient, HttpTimeouts};
-use providers::microsoft::MicrosoftSettings;
-use providers::outlook::Outlook;
 use domain::connector::{ConnectorAccount, FetchRequest};
 use domain::{Clock, Connector, SystemClock};
+use providers::http::{HttpClient, HttpTimeouts};
+use providers::outlook::{MicrosoftSettings, Outlook};
 use sim::microsoft::{
     AccountSpec, MicrosoftFault, MicrosoftFaultKind, MicrosoftServer, MicrosoftWorld, OutlookFolderTruth,
     OutlookOperation, OutlookOperationOutcome, OutlookTruth,

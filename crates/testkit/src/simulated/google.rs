@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use providers::gmail::Gmail;
-use providers::google::GoogleSettings;
-use providers::http::HttpClient;
 use domain::{Clock, Connector, Secret, SystemClock};
+use providers::gmail::{Gmail, GoogleSettings};
+use providers::http::HttpClient;
 use sim::google::{AccountSpec, CLIENT_ID, CLIENT_SECRET, GoogleFaultKind, GoogleServer, GoogleWorld};
 
 use super::{LETTERS, SEED, SimulatedProvider};

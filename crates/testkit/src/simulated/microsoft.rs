@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use providers::http::HttpClient;
-use providers::microsoft::MicrosoftSettings;
-use providers::outlook::Outlook;
 use domain::{Clock, Connector, Secret, SystemClock};
+use providers::http::HttpClient;
+use providers::outlook::{MicrosoftSettings, Outlook};
 use sim::microsoft::{AccountSpec, CLIENT_ID, CLIENT_SECRET, MicrosoftFaultKind, MicrosoftServer, MicrosoftWorld};
 
 use super::{LETTERS, SEED, SimulatedProvider};

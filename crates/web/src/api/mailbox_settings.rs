@@ -1,8 +1,8 @@
 //! Checks mailbox settings given over HTTP and applies them to those of the mailbox.
 
-use providers::imap::{self, Auth, Connection};
-use providers::microsoft::is_directory;
 use domain::{MailboxSettings, Provider, Secret};
+use providers::imap::{self, Auth, Connection};
+use providers::outlook::is_directory;
 use serde::Deserialize;
 use serde_json::Map;
 use store::sql::mailboxes::Mailbox;

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use providers::gmail::Gmail;
-use providers::google::GoogleSettings;
-use providers::http::{HttpClient, HttpTimeouts};
 use domain::{Clock, Secret, SystemClock};
+use providers::gmail::{Gmail, GoogleSettings};
+use providers::http::{HttpClient, HttpTimeouts};
 use serde_json::{Value, json};
 use sim::google::{GmailOperation, GoogleServer, GoogleWorld};
 use sim::people::{DirectoryProvider, NewOrganisation, PeopleOperation};

@@ -4,14 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use providers::gmail::Gmail;
-use providers::google::GoogleSettings;
-use providers::http::{HttpClient, HttpTimeouts};
-use providers::microsoft::MicrosoftSettings;
-use providers::outlook::Outlook;
 use domain::{Clock, Connector, DirectoryRules, ExclusionReason, Provider, Secret, SystemClock};
 use engine::directory::{DiscoveryOutcome, DiscoveryReport};
 use jobs::JobKinds;
+use providers::gmail::{Gmail, GoogleSettings};
+use providers::http::{HttpClient, HttpTimeouts};
+use providers::outlook::{MicrosoftSettings, Outlook};
 use serde_json::{Value, json};
 use sim::people::{DirectoryProvider, NewOrganisation, PeopleOperation, PersonChange, PersonState};
 use sim::{google, microsoft};

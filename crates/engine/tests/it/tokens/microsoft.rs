@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use providers::http::{HttpClient, HttpTimeouts};
-use providers::microsoft::{MicrosoftOAuth, MicrosoftSettings};
 use domain::connector::{ConnectorAccount, ConnectorFuture, TokenGrant};
 use domain::{Clock, MailboxState, Provider, Secret, SystemClock};
+use providers::http::{HttpClient, HttpTimeouts};
+use providers::outlook::{MicrosoftOAuth, MicrosoftSettings};
 use serde_json::json;
 use sim::microsoft::{
     AccountSpec, CLIENT_ID, CLIENT_SECRET, DirectoryChange, MicrosoftClient, MicrosoftServer, MicrosoftWorld,

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use providers::imap::{self, Auth, Connection, Tls};
-use providers::microsoft::is_directory;
 use domain::connector::{ConnectorAccount, NoApiAccess};
 use domain::{Backfill, MailboxId, MailboxSettings, MailboxState, Provider, Secret, TenantId, TenantSettings};
 use engine::Engine;
 use engine::accounts::mailboxes::ConnectRequest;
 use engine::credentials::access::TrialAccess;
+use providers::imap::{self, Auth, Connection, Tls};
+use providers::outlook::is_directory;
 use serde_json::{Map, Value, json};
 use store::sql::mailboxes::Mailbox;
 use terminal::{Failure, Output};

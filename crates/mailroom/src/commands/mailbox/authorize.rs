@@ -1,8 +1,8 @@
 //! `mailroom mailbox authorize`: a link by which an administrator authorises this server for an organisation.
 
-use providers::microsoft::is_directory;
 use domain::Provider;
 use engine::Engine;
+use providers::outlook::is_directory;
 use serde_json::json;
 use terminal::{Failure, Output};
 use web::ConsentSite;

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use providers::gmail::Gmail;
-use providers::google::GoogleSettings;
-use providers::http::{HttpClient, HttpTimeouts};
 use domain::ConnectorError;
 use domain::connector::ConnectorAccount;
+use providers::gmail::{Gmail, GoogleSettings};
+use providers::http::{HttpClient, HttpTimeouts};
 use testkit::contract::{self, FixedToken, GmailUnderTest};
 
 pub const ADDRESS: &str = GmailUnderTest::ADDRESS;

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use providers::gmail::Gmail;
-use providers::google::GoogleSettings;
-use providers::http::{HttpClient, HttpTimeouts};
 use domain::Sha256;
 use domain::connector::WatchRequest;
+use providers::gmail::{Gmail, GoogleSettings};
+use providers::http::{HttpClient, HttpTimeouts};
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
 use testkit::contract::{MailboxReplica, placement_line};

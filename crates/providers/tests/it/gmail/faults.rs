@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use providers::gmail::Gmail;
-use providers::google::GoogleOAuth;
-use providers::http::{HttpClient, HttpTimeouts};
 use domain::connector::{ConnectorAccount, Cursors, FetchRequest, ListingPage};
 use domain::{Connector, ConnectorError, Secret, Sha256};
+use providers::gmail::{Gmail, GoogleOAuth};
+use providers::http::{HttpClient, HttpTimeouts};
 use sim::google::{GoogleFault, GoogleFaultKind, GoogleRoute};
 use testkit::contract::{ConnectorUnderTest, FetchedMessages, FixedToken, GmailUnderTest};
 use testkit::simulated::google_settings;

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use providers::gmail::Gmail;
-use providers::google::GoogleSettings;
-use providers::http::{HttpClient, HttpTimeouts};
 use domain::connector::Cursors;
 use domain::{Clock, Connector, Secret, SystemClock};
+use providers::gmail::{Gmail, GoogleSettings};
+use providers::http::{HttpClient, HttpTimeouts};
 use serde_json::{Value, json};
 use sim::google::{GoogleFault, GoogleFaultKind, GoogleRoute, GoogleServer, GoogleWorld};
 use sim::people::{DirectoryProvider, NewOrganisation, OrganisationTruth, PeopleOperation, PersonTruth};

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use providers::http::{HttpClient, HttpTimeouts};
-use providers::outlook::Outlook;
 use domain::connector::Cursors;
 use domain::{Clock, Connector, SystemClock};
+use providers::http::{HttpClient, HttpTimeouts};
+use providers::outlook::Outlook;
 use serde_json::{Value, json};
 use sim::microsoft::{
     DirectoryChange, MicrosoftFault, MicrosoftFaultKind, MicrosoftRoute, MicrosoftServer, MicrosoftWorld,

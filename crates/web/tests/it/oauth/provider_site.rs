@@ -4,11 +4,10 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use providers::gmail::Gmail;
-use providers::google::GoogleOAuth;
-use providers::http::{HttpClient, HttpTimeouts};
-use providers::microsoft::MicrosoftOAuth;
 use domain::{Clock, ConsentFlow, Provider, SystemClock};
+use providers::gmail::{Gmail, GoogleOAuth};
+use providers::http::{HttpClient, HttpTimeouts};
+use providers::outlook::MicrosoftOAuth;
 use sim::google::{self, Consent, GoogleRoute, GoogleServer, GoogleWorld};
 use sim::microsoft::{self, MicrosoftServer, MicrosoftWorld};
 use testkit::AppOptions;

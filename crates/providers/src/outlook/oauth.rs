@@ -6,8 +6,9 @@ use domain::connector::{ConnectorAccount, ConnectorFuture, TokenGrant};
 use domain::{AuthorizationRequest, Clock, ConnectorError, ConsentFlow, ConsentGrant, Provider, Secret, SystemClock};
 use serde_json::Value;
 
+use super::app_settings::{MicrosoftSettings, is_directory};
+use super::certificate::{Certificate, InvalidCertificate};
 use super::token_errors::{MicrosoftGrantType, connector_error};
-use super::{Certificate, InvalidCertificate, MicrosoftSettings, is_directory};
 use crate::http::{HttpClient, unavailable};
 use crate::oauth::{TokenResponse, app_rejected, claims_for, is_app_only, request_token, unauthorized, with_query};
 

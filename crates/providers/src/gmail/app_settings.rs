@@ -1,12 +1,6 @@
-//! Settings and OAuth that all of Google's APIs share.
-
-mod oauth;
-mod service_account;
+//! The settings of our app at Google, for mail and for directories.
 
 use domain::Secret;
-
-pub use oauth::GoogleOAuth;
-pub use service_account::{InvalidServiceAccount, ServiceAccount};
 
 /// Google's endpoints and our credentials there. The defaults are Google's own endpoints and no credentials.
 #[derive(Debug, Clone)]

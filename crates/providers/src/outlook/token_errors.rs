@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use domain::ConnectorError;
 
-use super::is_directory;
+use super::app_settings::is_directory;
 use crate::http::{ErrorResponse, protocol, retry_after};
 use crate::oauth::{TokenError, app_rejected, is_clock_wrong, unauthorized};
 

@@ -1,13 +1,6 @@
-//! Settings and OAuth that all of Microsoft's APIs share.
-
-mod certificate;
-mod oauth;
-mod token_errors;
+//! The settings of our app at Microsoft, for mail and for directories.
 
 use domain::Secret;
-
-pub use certificate::{Certificate, InvalidCertificate};
-pub use oauth::MicrosoftOAuth;
 
 /// Microsoft Graph of the national clouds; their tokens are for these resources.
 const NATIONAL_CLOUD_GRAPH_URLS: [&str; 3] =
@@ -48,11 +41,11 @@ impl MicrosoftSettings {
     }
 
     /// Returns the resource that tokens are for; for a simulated Graph it is the global one.
-    fn resource(&self) -> &str {
+    pub(super) fn resource(&self) -> &str {
         if NATIONAL_CLOUD_GRAPH_URLS.contains(&&*self.graph_url) { &self.graph_url } else { GLOBAL_GRAPH_URL }
     }
 
-    fn token_url(&self, directory: &str) -> String {
+    pub(super) fn token_url(&self, directory: &str) -> String {
         format!("{}/{directory}/oauth2/v2.0/token", self.authority_url)
     }
 }

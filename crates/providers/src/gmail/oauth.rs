@@ -7,7 +7,8 @@ use domain::connector::{ConnectorAccount, ConnectorFuture, TokenGrant};
 use domain::{AuthorizationRequest, Clock, ConnectorError, ConsentFlow, ConsentGrant, Provider, Secret, SystemClock};
 use serde::Deserialize;
 
-use super::{GoogleSettings, InvalidServiceAccount, ServiceAccount};
+use super::app_settings::GoogleSettings;
+use super::service_account::{InvalidServiceAccount, ServiceAccount};
 use crate::http::{ErrorResponse, HttpClient, unavailable};
 use crate::oauth::{
     TokenError, TokenResponse, app_rejected, claims_for, form, is_app_only, is_clock_wrong, request_token,
