@@ -4,5 +4,6 @@
 
 mod app;
 mod contract;
+mod names;
 mod storm;
 mod world;
