@@ -52,7 +52,8 @@ async fn changed_tables_of_sqlite_are_whole() {
 
     let database = rusqlite::Connection::open(&path).unwrap();
     let integrity: String = database.query_row("pragma integrity_check", [], |row| row.get(0)).unwrap();
-    let tables = "select count(*) from sqlite_schema where tbl_name in ('mailboxes', 'directories') and sql is not null";
+    let tables =
+        "select count(*) from sqlite_schema where tbl_name in ('mailboxes', 'directories') and sql is not null";
     let tables_and_indexes: i64 = database.query_row(tables, [], |row| row.get(0)).unwrap();
 
     assert_eq!((integrity.as_str(), tables_and_indexes), ("ok", 5));
