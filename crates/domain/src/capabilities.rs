@@ -17,6 +17,8 @@ pub struct Capabilities {
     pub polls_without_connection: bool,
     /// Whether it can send push notifications; see [`crate::Connector::watch`].
     pub supports_push: bool,
+    /// The setting without which it sends none.
+    pub push_setting: Option<&'static str>,
     /// Whether its push notifications are a subscription with an id, which must not be requested twice.
     pub has_named_subscription: bool,
     /// Whether an organisation's directory tells which mailboxes there are.
@@ -28,10 +30,15 @@ pub struct Capabilities {
     pub has_service_account: bool,
     /// How many batches of one mailbox are fetched at once.
     pub concurrent_batches: usize,
+    /// How many bytes per day some of its servers are known to allow per mailbox.
+    pub bytes_per_day_of_hosts: &'static [(&'static str, u64)],
 }
 
 /// Batches at once: the connections of a mailbox but for one, which lists it meanwhile.
 const CONCURRENT_BATCHES: usize = 3;
+
+/// Google locks an account for a day that downloads more than 2,500 MB by IMAP. Other programs read the mailbox as well.
+const GMAIL_BYTES_PER_DAY: u64 = 2_000_000_000;
 
 impl Capabilities {
     pub(crate) const FILES: Self = Self {
@@ -41,11 +48,13 @@ impl Capabilities {
         needs_known_folders: false,
         polls_without_connection: false,
         supports_push: false,
+        push_setting: None,
         has_named_subscription: false,
         has_directory: false,
         identifies_users_by_address: false,
         has_service_account: false,
         concurrent_batches: CONCURRENT_BATCHES,
+        bytes_per_day_of_hosts: &[],
     };
 
     pub(crate) const IMAP: Self = Self {
@@ -55,11 +64,16 @@ impl Capabilities {
         needs_known_folders: true,
         polls_without_connection: false,
         supports_push: false,
+        push_setting: None,
         has_named_subscription: false,
         has_directory: false,
         identifies_users_by_address: false,
         has_service_account: false,
         concurrent_batches: CONCURRENT_BATCHES,
+        bytes_per_day_of_hosts: &[
+            ("imap.gmail.com", GMAIL_BYTES_PER_DAY),
+            ("imap.googlemail.com", GMAIL_BYTES_PER_DAY),
+        ],
     };
 
     pub(crate) const GMAIL: Self = Self {
@@ -69,11 +83,13 @@ impl Capabilities {
         needs_known_folders: true,
         polls_without_connection: true,
         supports_push: true,
+        push_setting: Some("providers.google.pubsub_topic"),
         has_named_subscription: false,
         has_directory: true,
         identifies_users_by_address: true,
         has_service_account: true,
         concurrent_batches: CONCURRENT_BATCHES,
+        bytes_per_day_of_hosts: &[],
     };
 
     pub(crate) const OUTLOOK: Self = Self {
@@ -83,6 +99,7 @@ impl Capabilities {
         needs_known_folders: true,
         polls_without_connection: true,
         supports_push: true,
+        push_setting: Some("server.public_url"),
         has_named_subscription: true,
         has_directory: true,
         identifies_users_by_address: false,
@@ -90,6 +107,7 @@ impl Capabilities {
         // Graph returns twenty messages per call and takes four calls at once, and the next batch is to be requested
         // while one is parsed.
         concurrent_batches: 4,
+        bytes_per_day_of_hosts: &[],
     };
 
     /// Returns whether other credentials may be those of another account, so that the account is checked before anything

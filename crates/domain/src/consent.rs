@@ -23,6 +23,12 @@ pub trait ConsentFlow: Send + Sync + fmt::Debug {
     /// Revokes this token and the consent it belongs to, where the provider can.
     fn revoke<'a>(&'a self, token: &'a Secret<String>) -> ConnectorFuture<'a, ()>;
 
+    /// Returns the URL where a directory's administrator admits our app; the redirect back carries `state`. `None`: the
+    /// provider has no such page.
+    fn admin_consent_url(&self, _directory: &str, _redirect_uri: &str, _state: &str) -> Option<String> {
+        None
+    }
+
     /// Returns the page on which a person withdraws their consent, where Mailroom cannot revoke it.
     fn revocation_page(&self) -> Option<&'static str> {
         None

@@ -20,6 +20,8 @@ pub mod mailbox_settings;
 pub mod message_limits;
 pub mod metrics;
 pub mod provider;
+pub mod provider_declaration;
+pub mod push;
 pub mod random;
 pub mod search;
 pub mod secret;
@@ -52,6 +54,11 @@ pub use mailbox::{MailboxEvent, MailboxState};
 pub use mailbox_settings::MailboxSettings;
 pub use message_limits::MessageLimits;
 pub use provider::Provider;
+pub use provider_declaration::{
+    ConsentDeclaration, DirectoryDeclaration, DirectoryLocation, InvalidField, ProviderDeclaration,
+    ProviderDeclarations, PushDeclaration,
+};
+pub use push::{PushBatch, PushEndpoint, PushKind, PushNotification, PushReader, PushRefusal, PushSubject};
 pub use random::{RandomSource, SystemRandom};
 pub use secret::{Secret, SecretKind};
 pub use setting_values::InvalidSetting;

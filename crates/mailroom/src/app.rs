@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use content::spool::Spool;
-use domain::{ConsentFlow, Provider, Sha256, SystemClock, TenantId, redact_for_log};
+use domain::{ConsentFlow, Provider, PushReader, Sha256, SystemClock, TenantId, redact_for_log};
 use engine::accounts::audit::AuditRecord;
 use engine::credentials::oidc::Oidc;
 use engine::credentials::secrets::KeySource;
 use engine::delivery::webhooks::{AddressPolicy, SystemResolver, WebhookDeliverer, WebhookSender};
 use engine::jobs::RetentionPeriods;
-use engine::sync::push::{GmailPushSettings, GmailPushes, GraphPushes};
+use engine::sync::push::PushReceiver;
 use engine::sync::redis_gate::RedisGate;
 use engine::sync::{SyncSettings, Syncer};
 use engine::{Cpu, Engine, Vault};
@@ -21,9 +21,9 @@ use jiff::{SignedDuration, Timestamp};
 use jobs::{JobKinds, LeaseGate, OpenLeaseGate, SystemRandom, Worker, WorkerSettings};
 use outbound::budget::Budget;
 use outbound::{CallSettings, Calls, Redis};
-use providers::gmail::GoogleOAuth;
+use providers::gmail::{GmailPushReader, GmailPushSettings, GoogleOAuth};
 use providers::http::{HttpClient, HttpTimeouts};
-use providers::outlook::MicrosoftOAuth;
+use providers::outlook::{GraphPushReader, MicrosoftOAuth};
 use store::blobs::{Blobs, RemoteSettings};
 use store::change_record::ChangeRecord;
 use store::sql::jobs::JobRetention;
@@ -151,7 +151,12 @@ pub fn call_settings(config: &Config) -> CallSettings {
             (Provider::Gmail, gmail),
             (Provider::Outlook, outlook),
         ]),
-        imap_bytes_per_day: config.providers.imap_bytes_per_day,
+        mailbox_bytes_per_day: config
+            .providers
+            .imap_bytes_per_day
+            .map(|bytes| (Provider::Imap, bytes))
+            .into_iter()
+            .collect(),
         // Half of the workers: whatever one provider does, the other half is left for the others.
         max_in_flight: Some((config.sync.mailbox_workers / 2).max(1)),
         ..CallSettings::default()
@@ -194,23 +199,31 @@ pub fn issuer(config: &Config) -> Result<Option<Oidc>, Failure> {
     Ok(Some(Oidc::new(settings.clone(), Box::new(HttpDocuments(http)))))
 }
 
-/// Creates the receiver of Gmail push messages, if their sender is configured.
-pub fn gmail_pushes(config: &Config, engine: &Engine) -> Result<Option<GmailPushes>, Failure> {
-    let google = &config.providers.google;
-    let Some(service_account) = google.push_service_account.clone() else { return Ok(None) };
-    let http = HttpClient::new(ISSUER_DEADLINES).map_err(|e| Failure::problem(e.to_string()))?;
-    let settings = GmailPushSettings {
-        jwks_url: google.settings.jwks_url.clone(),
-        audience: config.push_audience(),
-        service_account,
-    };
-    Ok(Some(GmailPushes::new(engine.store.clone(), settings, Box::new(HttpDocuments(http)))))
+/// Creates the receiver of the pushes of each provider for which they are configured.
+pub fn pushes(config: &Config, engine: &Engine) -> Result<HashMap<Provider, PushReceiver>, Failure> {
+    let readers = push_readers(config)?.into_iter().map(|reader| {
+        let provider = reader.provider();
+        (provider, PushReceiver::new(engine.store.clone(), engine.vault.clone(), reader))
+    });
+    Ok(readers.collect())
 }
 
-/// Creates the receiver of Microsoft Graph notifications, if they are configured.
-pub fn graph_pushes(config: &Config, engine: &Engine) -> Option<GraphPushes> {
-    let is_configured = config.providers.microsoft.settings.push.is_some();
-    is_configured.then(|| GraphPushes::new(engine.store.clone(), engine.vault.clone()))
+fn push_readers(config: &Config) -> Result<Vec<Arc<dyn PushReader>>, Failure> {
+    let mut readers: Vec<Arc<dyn PushReader>> = Vec::new();
+    let google = &config.providers.google;
+    if let Some(service_account) = google.push_service_account.clone() {
+        let http = HttpClient::new(ISSUER_DEADLINES).map_err(|e| Failure::problem(e.to_string()))?;
+        let settings = GmailPushSettings {
+            jwks_url: google.settings.jwks_url.clone(),
+            audience: config.push_audience(),
+            service_account,
+        };
+        readers.push(Arc::new(GmailPushReader::new(settings, Box::new(HttpDocuments(http)))));
+    }
+    if config.providers.microsoft.settings.push.is_some() {
+        readers.push(Arc::new(GraphPushReader));
+    }
+    Ok(readers)
 }
 
 /// Creates the OAuth consent flow of each provider with a configured client.
@@ -227,7 +240,7 @@ pub fn consents(config: &Config) -> Result<HashMap<Provider, Arc<dyn ConsentFlow
     Ok(consents)
 }
 
-pub fn microsoft(config: &Config) -> Result<MicrosoftOAuth, Failure> {
+fn microsoft(config: &Config) -> Result<MicrosoftOAuth, Failure> {
     let http = HttpClient::new(CONSENT_DEADLINES).map_err(|e| Failure::problem(e.to_string()))?;
     Ok(MicrosoftOAuth::new(http, config.providers.microsoft.settings.clone()))
 }
@@ -252,7 +265,7 @@ const ISSUER_DEADLINES: HttpTimeouts = HttpTimeouts {
 #[derive(Debug)]
 struct HttpDocuments(HttpClient);
 
-impl engine::credentials::oidc::Documents for HttpDocuments {
+impl jwt::Documents for HttpDocuments {
     fn get<'a>(&'a self, url: &'a str) -> BoxFuture<'a, anyhow::Result<serde_json::Value>> {
         Box::pin(async move { Ok(self.0.get_json(url).await?) })
     }

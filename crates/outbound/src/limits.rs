@@ -22,8 +22,8 @@ pub struct CallSettings {
     /// The budgets of providers without an entry in `provider_budgets`.
     pub default_budgets: CallBudgets,
     pub provider_budgets: HashMap<Provider, CallBudgets>,
-    /// The quota of each IMAP mailbox without one of its own; 0: unlimited.
-    pub imap_bytes_per_day: Option<u64>,
+    /// The daily quota of each mailbox at a provider that has none of its own; 0: unlimited.
+    pub mailbox_bytes_per_day: HashMap<Provider, u64>,
     /// Calls to one provider that are in flight at the same time: a slow or dead provider must not occupy the workers
     /// that could call another. Fetches are at most four fifths of them, backfill three.
     pub max_in_flight: Option<usize>,
@@ -38,7 +38,7 @@ impl Default for CallSettings {
         Self {
             default_budgets: CallBudgets::calls_per_second(150.0),
             provider_budgets: HashMap::new(),
-            imap_bytes_per_day: None,
+            mailbox_bytes_per_day: HashMap::new(),
             max_in_flight: None,
             max_wait: Duration::from_secs(5),
             deadline: Duration::from_secs(600),
@@ -65,8 +65,11 @@ impl CallSettings {
         for provider in Provider::ALL.into_iter().filter(|provider| provider.capabilities().is_remote) {
             rows.extend(self.budgets_of_provider(provider).rows(provider));
         }
-        if let Some(bytes) = self.imap_bytes_per_day.filter(|bytes| *bytes > 0) {
-            rows.push(row("bytes", "imap, mailbox", Budget::per_day(bytes as f64).to_string()));
+        for provider in Provider::ALL {
+            if let Some(bytes) = self.mailbox_bytes_per_day.get(&provider).filter(|bytes| **bytes > 0) {
+                let of = format!("{}, mailbox", provider.as_str());
+                rows.push(row("bytes", &of, Budget::per_day(*bytes as f64).to_string()));
+            }
         }
         rows.push(row("bytes", "mailbox that sets bytes_per_day, or whose tenant does", "what it sets".to_owned()));
         if let Some(max) = self.max_in_flight {

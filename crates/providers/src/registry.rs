@@ -1,13 +1,17 @@
-//! The connectors of all providers, a line each.
+//! All providers, a line each.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use domain::{Connector, Provider};
+use domain::{Connector, Provider, ProviderDeclarations};
 
 use crate::gmail::GoogleSettings;
 use crate::http::{HttpClient, HttpClientError, HttpTimeouts};
 use crate::outlook::MicrosoftSettings;
+
+/// What the providers declare, a line each.
+pub const DECLARATIONS: ProviderDeclarations =
+    ProviderDeclarations(&[&crate::imap::DECLARATION, &crate::gmail::DECLARATION, &crate::outlook::DECLARATION]);
 
 /// Returns the connector of every provider.
 pub fn all(

@@ -16,17 +16,17 @@ use std::time::Duration;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::get;
 use axum::{Router, middleware};
-use domain::{Backfill, ConsentFlow, Provider};
+use domain::{Backfill, ConsentFlow, Provider, ProviderDeclarations};
 use engine::Engine;
 use engine::credentials::oidc::Oidc;
 use engine::delivery::webhooks::AddressPolicy;
-use engine::sync::push::{GmailPushes, GraphPushes};
+use engine::sync::push::PushReceiver;
 use jiff::SignedDuration;
 use outbound::CallSettings;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-pub use api::{ConsentSite, InFlightKeys};
+pub use api::InFlightKeys;
 pub use edge::{ClientAddress, Edge, EdgeSettings, PlanRates, RequestId, Timeouts, TrustedNetwork};
 pub use event_hub::EventHub;
 pub use metrics::MetricsRecorder;
@@ -52,12 +52,12 @@ pub struct App {
     pub erase_after: SignedDuration,
     /// OpenID Connect issuer whose tokens are accepted in place of API keys.
     pub issuer: Option<Oidc>,
+    /// What the providers declare.
+    pub providers: ProviderDeclarations,
     /// OAuth consent flow of each provider for which a client is configured.
     pub consents: HashMap<Provider, Arc<dyn ConsentFlow>>,
-    /// Receiver of Gmail push messages, if push is configured.
-    pub gmail_pushes: Option<GmailPushes>,
-    /// Receiver of Microsoft Graph change notifications, if they are configured.
-    pub graph_pushes: Option<GraphPushes>,
+    /// Receiver of the pushes of each provider for which they are configured.
+    pub pushes: HashMap<Provider, PushReceiver>,
     /// Turns `false` when the process is about to stop, so that load balancers drain it.
     pub is_open: watch::Receiver<bool>,
 }

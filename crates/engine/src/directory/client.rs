@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use domain::connector::{ApiAccess, ConnectorAccount, ConnectorFuture, Cursors, NoApiAccess};
 use domain::{
-    Connector, ConnectorError, DirectoryPeoplePage, DirectoryRules, GroupMembers, MailboxId, Provider, Secret, Sha256,
-    TenantId,
+    Connector, ConnectorError, DirectoryLocation, DirectoryPeoplePage, DirectoryRules, GroupMembers, MailboxId,
+    Provider, Secret, Sha256, TenantId,
 };
 use serde_json::json;
 use store::sql::directories::Directory;
 use tokio::sync::Mutex;
 
-use super::{DirectoryLocation, DiscoveryError, rules};
+use super::{DiscoveryError, rules};
 use crate::sync::Syncer;
 use outbound::{Calls, Target};
 

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use domain::address::canonical;
-use domain::{Backfill, DirectoryRules, PersonSelector, Provider, TenantId};
+use domain::{
+    Backfill, DirectoryLocation, DirectoryRules, InvalidField, PersonSelector, Provider, ProviderDeclarations, TenantId,
+};
 use serde_json::json;
 use store::sql::directories::{Directory, DirectoryDefinition};
 use store::{Precondition, StoreError};
 
-use super::DirectoryLocation;
 use super::{DiscoverDirectory, DiscoveryMode};
 use crate::Engine;
 
@@ -35,58 +36,17 @@ pub struct DirectoryConfig {
     pub is_paused: bool,
 }
 
-/// A field that is not valid, and why.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: {why}")]
-pub struct InvalidField {
-    pub field: String,
-    pub why: String,
-}
-
 fn invalid(field: impl Into<String>, why: impl Into<String>) -> InvalidField {
-    InvalidField { field: field.into(), why: why.into() }
+    InvalidField::new(field, why)
 }
 
 impl DirectoryConfig {
-    /// Validates the configuration and returns it in canonical form. `is_directory` tells which names a Microsoft
-    /// directory may have.
-    pub fn validate(mut self, is_directory: impl Fn(&str) -> bool) -> Result<DirectoryDefinition, InvalidField> {
-        match self.provider {
-            Provider::Gmail => {
-                let given = self.location.administrator.as_deref();
-                let given = given.ok_or_else(|| {
-                    invalid(
-                        "administrator",
-                        "is required: the address of an administrator on whose behalf the directory is read",
-                    )
-                })?;
-                let address = canonical(given)
-                    .ok_or_else(|| invalid("administrator", "must be an email address, such as admin@acme.test"))?;
-                self.location.administrator = Some(address);
-                if self.location.directory.is_some() {
-                    return Err(invalid(
-                        "directory",
-                        "must not be set for gmail: Google finds the directory by its administrator",
-                    ));
-                }
-            }
-            Provider::Outlook => {
-                let given = self.location.directory.as_deref();
-                let given = given.ok_or_else(|| {
-                    invalid("directory", "is required: the id of the directory, or one of its domains")
-                })?;
-                if !is_directory(given) {
-                    return Err(invalid("directory", "must be the id of a directory, or one of its domains"));
-                }
-                if self.location.administrator.is_some() {
-                    return Err(invalid(
-                        "administrator",
-                        "must not be set for outlook: Microsoft grants access to the app itself",
-                    ));
-                }
-            }
-            _ => return Err(invalid("provider", "must be gmail or outlook")),
-        }
+    /// Validates the configuration and returns it in canonical form; where the directory is, as its provider wants it.
+    pub fn validate(mut self, providers: ProviderDeclarations) -> Result<DirectoryDefinition, InvalidField> {
+        let Some(directory) = providers.directory(self.provider) else {
+            return Err(invalid("provider", format!("must be {}", directory_providers().join(" or "))));
+        };
+        self.location = (directory.check)(self.location)?;
         if !(MIN_INTERVAL..=MAX_INTERVAL).contains(&self.interval) {
             return Err(invalid("interval_seconds", "must be between 60 and 2592000 seconds (30 days)"));
         }
@@ -101,6 +61,12 @@ impl DirectoryConfig {
             is_paused: self.is_paused,
         })
     }
+}
+
+/// Lists the providers that have directories.
+pub fn directory_providers() -> Vec<&'static str> {
+    let with_directory = Provider::ALL.into_iter().filter(|provider| provider.capabilities().has_directory);
+    with_directory.map(Provider::as_str).collect()
 }
 
 fn validate_selector(field: &str, choice: &mut PersonSelector) -> Result<(), InvalidField> {
@@ -198,7 +164,7 @@ mod tests {
     }
 
     fn validated(config: DirectoryConfig) -> Result<DirectoryDefinition, String> {
-        config.validate(|name| name != "common").map_err(|invalid| invalid.field)
+        config.validate(providers::registry::DECLARATIONS).map_err(|invalid| invalid.field)
     }
 
     #[test]
@@ -209,12 +175,9 @@ mod tests {
         assert_eq!(good.settings, json!({"administrator": "admin@acme.test"}));
         assert_eq!(validated(config(outlook, Some("acme.test"), None)).unwrap().backfill_seconds, Some(60));
         assert_eq!(validated(config(gmail, None, None)), Err("administrator".to_owned()));
-        assert_eq!(validated(config(gmail, None, Some("admin"))), Err("administrator".to_owned()));
-        assert_eq!(validated(config(gmail, Some("acme.test"), Some("a@acme.test"))), Err("directory".to_owned()));
         assert_eq!(validated(config(outlook, None, None)), Err("directory".to_owned()));
-        assert_eq!(validated(config(outlook, Some("common"), None)), Err("directory".to_owned()));
-        assert_eq!(validated(config(outlook, Some("acme.test"), Some("a@acme.test"))), Err("administrator".to_owned()));
-        assert_eq!(validated(config(Provider::Imap, None, None)), Err("provider".to_owned()));
+        let nowhere = config(Provider::Imap, None, None).validate(providers::registry::DECLARATIONS);
+        assert_eq!(nowhere, Err(invalid("provider", "must be gmail or outlook")));
         let often = DirectoryConfig { interval: Duration::from_secs(59), ..config(outlook, Some("acme.test"), None) };
         assert_eq!(validated(often), Err("interval_seconds".to_owned()));
     }

@@ -16,31 +16,18 @@ use std::time::Duration;
 
 use domain::metrics as catalogue;
 use domain::{Backfill, ConnectorError, DirectoryRules, EventType, Provider, TenantId};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::failpoint::Effect;
 use store::sql::directories::{Directory, DiscoveryClaim, DiscoveryResult, DiscoveryToken};
 use store::{Precondition, StoreError};
 
-pub use config::{DEFAULT_DISCOVERY_INTERVAL, DirectoryConfig, InvalidField, is_conflict};
+pub use config::{DEFAULT_DISCOVERY_INTERVAL, DirectoryConfig, directory_providers, is_conflict};
 pub use discovery_request::{DiscoverDirectory, DiscoveryMode};
 pub use report::{DiscoveryReport, ReportItem};
 
 use crate::sync::Syncer;
 use client::DirectoryClient;
 use plan::Planner;
-
-/// Where a directory is, and as whom it is read.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct DirectoryLocation {
-    /// Microsoft: the directory's id or one of its domains.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub directory: Option<String>,
-    /// Google: the address of the administrator whom our app impersonates.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub administrator: Option<String>,
-}
 
 /// Why a discovery failed.
 #[derive(Debug, thiserror::Error)]

@@ -3,15 +3,15 @@
 use std::collections::HashMap;
 
 use domain::{
-    DirectoryPerson, DirectoryRules, ExclusionReason, GroupMembers, MailboxId, MailboxSettings, MailboxState, Provider,
-    UserId,
+    DirectoryLocation, DirectoryPerson, DirectoryRules, ExclusionReason, GroupMembers, MailboxId, MailboxSettings,
+    MailboxState, Provider, UserId,
 };
 use serde_json::{Value, json};
 use store::TenantStore;
 use store::sql::mailboxes::Mailbox;
 use store::sql::users::{MailboxHolder, User, UserWithMailbox};
 
-use super::{DirectoryLocation, DiscoveryReport};
+use super::DiscoveryReport;
 
 /// Users that are planned together and applied in one commit.
 pub const BATCH_USERS: u64 = 500;

@@ -1,13 +1,8 @@
 //! The target of the calls for a mailbox: everything that limits them is keyed by it.
 
-use domain::{Provider, Sha256};
+use domain::Sha256;
 use outbound::{CallSettings, Endpoint, Target};
 use store::sql::mailboxes::Mailbox;
-
-/// Google locks an account for a day that downloads more than 2,500 MB by IMAP. Other programs read the mailbox as well.
-const GMAIL_BYTES_PER_DAY: u64 = 2_000_000_000;
-
-const GMAIL_HOSTS: [&str; 2] = ["imap.gmail.com", "imap.googlemail.com"];
 
 /// Returns the target of calls for a mailbox.
 pub fn target_of(mailbox: &Mailbox, settings: &CallSettings) -> Target {
@@ -19,7 +14,7 @@ pub fn target_of(mailbox: &Mailbox, settings: &CallSettings) -> Target {
         mailbox: mailbox.id,
         credential: mailbox.secret_ref.as_ref().and_then(|secret| secret.parse().ok()),
         account: Sha256::of(account.as_bytes()),
-        bytes_per_day: bytes_per_day(mailbox, settings.imap_bytes_per_day),
+        bytes_per_day: bytes_per_day(mailbox, settings),
     }
 }
 
@@ -30,20 +25,24 @@ fn endpoint(mailbox: &Mailbox) -> Option<Endpoint> {
     Some(Endpoint::new(connection["host"].as_str()?, port))
 }
 
-/// Returns the quota of a mailbox: its own setting or its tenant's, else the setting for all IMAP mailboxes, else what its
-/// server is known to allow. 0: unlimited; `None`: not set.
-pub fn bytes_per_day(mailbox: &Mailbox, at_imap: Option<u64>) -> Option<u64> {
+/// Returns the quota of a mailbox: its own setting or its tenant's, else the setting for all mailboxes at its provider,
+/// else what its server is known to allow. 0: unlimited; `None`: not set.
+pub fn bytes_per_day(mailbox: &Mailbox, settings: &CallSettings) -> Option<u64> {
     let set = mailbox.settings_in_force().bytes_per_day;
-    if set.is_some() || mailbox.provider != Provider::Imap {
-        return set;
-    }
-    let is_gmail = endpoint(mailbox).is_some_and(|endpoint| GMAIL_HOSTS.contains(&endpoint.host()));
-    at_imap.or_else(|| is_gmail.then_some(GMAIL_BYTES_PER_DAY))
+    set.or_else(|| settings.mailbox_bytes_per_day.get(&mailbox.provider).copied()).or_else(|| known_quota(mailbox))
+}
+
+fn known_quota(mailbox: &Mailbox) -> Option<u64> {
+    let known = mailbox.provider.capabilities().bytes_per_day_of_hosts;
+    let endpoint = endpoint(mailbox).filter(|_| !known.is_empty())?;
+    known.iter().find(|(host, _)| *host == endpoint.host()).map(|(_, bytes)| *bytes)
 }
 
 #[cfg(test)]
 mod tests {
-    use domain::{Clock, MailboxId, MailboxState, SystemClock, TenantId, TenantSettings};
+    use std::collections::HashMap;
+
+    use domain::{Clock, MailboxId, MailboxState, Provider, SystemClock, TenantId, TenantSettings};
     use serde_json::{Value, json};
 
     use super::*;
@@ -69,8 +68,12 @@ mod tests {
     }
 
     fn target(provider: Provider, settings: Value, imap_bytes_per_day: Option<u64>) -> Target {
-        let settings_of_calls = CallSettings { imap_bytes_per_day, ..CallSettings::default() };
-        target_of(&mailbox(provider, settings), &settings_of_calls)
+        target_of(&mailbox(provider, settings), &with_imap_quota(imap_bytes_per_day))
+    }
+
+    fn with_imap_quota(bytes: Option<u64>) -> CallSettings {
+        let mailbox_bytes_per_day: HashMap<_, _> = bytes.map(|bytes| (Provider::Imap, bytes)).into_iter().collect();
+        CallSettings { mailbox_bytes_per_day, ..CallSettings::default() }
     }
 
     fn at_host(host: &str) -> Value {
@@ -86,8 +89,8 @@ mod tests {
         for (provider, settings, configured, quota) in [
             (Provider::Imap, at_host("imap.acme.test"), None, None),
             (Provider::Imap, at_host("imap.acme.test"), Some(5_000_000), Some(5_000_000)),
-            (Provider::Imap, at_host("imap.gmail.com"), None, Some(GMAIL_BYTES_PER_DAY)),
-            (Provider::Imap, at_host("IMAP.GoogleMail.com."), None, Some(GMAIL_BYTES_PER_DAY)),
+            (Provider::Imap, at_host("imap.gmail.com"), None, Some(2_000_000_000)),
+            (Provider::Imap, at_host("IMAP.GoogleMail.com."), None, Some(2_000_000_000)),
             (Provider::Imap, at_host("imap.gmail.com"), Some(0), Some(0)),
             (Provider::Imap, own_quota(7_000), Some(5_000_000), Some(7_000)),
             (Provider::Imap, own_quota(0), Some(5_000_000), Some(0)),
@@ -104,8 +107,8 @@ mod tests {
         let inherits = Mailbox { tenant_settings, ..mailbox(Provider::Imap, at_host("imap.acme.test")) };
         let own = Mailbox { settings: own_quota(7_000).into(), ..inherits.clone() };
 
-        assert_eq!(bytes_per_day(&inherits, Some(9_000)), Some(5_000));
-        assert_eq!(bytes_per_day(&own, Some(9_000)), Some(7_000));
+        assert_eq!(bytes_per_day(&inherits, &with_imap_quota(Some(9_000))), Some(5_000));
+        assert_eq!(bytes_per_day(&own, &with_imap_quota(Some(9_000))), Some(7_000));
     }
 
     #[test]

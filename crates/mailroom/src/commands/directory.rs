@@ -4,14 +4,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use domain::units::{DURATION_UNITS, parse_duration};
-use domain::{Backfill, DirectoryRules, PersonSelector, Provider, TenantSettings};
+use domain::{Backfill, DirectoryLocation, DirectoryRules, PersonSelector, Provider, TenantSettings};
 use engine::Engine;
 use engine::directory::{
-    DEFAULT_DISCOVERY_INTERVAL, DirectoryConfig, DirectoryLocation, DiscoveryError, DiscoveryOutcome, DiscoveryReport,
-    is_conflict,
+    DEFAULT_DISCOVERY_INTERVAL, DirectoryConfig, DiscoveryError, DiscoveryOutcome, DiscoveryReport, is_conflict,
 };
 use jiff::SignedDuration;
-use providers::outlook::is_directory;
+use providers::registry::DECLARATIONS;
 use serde_json::{Value, json};
 use store::TenantStore;
 use store::sql::directories::{Directory, DirectoryDefinition};
@@ -126,7 +125,7 @@ fn definition(
         interval,
         is_paused: args.paused.or(before.map(|before| before.is_paused)).unwrap_or(false),
     };
-    definition.validate(is_directory).map_err(|wrong| Failure::usage(format!("{}: {}", wrong.field, wrong.why)))
+    definition.validate(DECLARATIONS).map_err(|wrong| Failure::usage(format!("{}: {}", wrong.field, wrong.why)))
 }
 
 fn place(directory: &Directory) -> DirectoryLocation {

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use engine::credentials::oidc::{Algorithm, OidcSettings, is_safe_url};
+use engine::credentials::oidc::OidcSettings;
+use jwt::{Algorithm, is_safe_url};
 use web::{EdgeSettings, PlanRates, Timeouts, TrustedNetwork};
 
 use super::reader::{SettingsReader, invalid_setting};

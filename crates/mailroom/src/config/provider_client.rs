@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use domain::Secret;
-use engine::credentials::oidc::is_safe_url;
+use jwt::is_safe_url;
 
 use super::ConfigError;
 use super::reader::{SettingsReader, invalid_setting};

@@ -1,18 +1,23 @@
 //! The Gmail connector, by the Gmail API. `api` makes single calls and `batch` many at once; `changes` and `list` are the
-//! listings, `labels` maps labels to folders, `directory` lists users and groups. `oauth` obtains tokens, by
-//! consent or with a `service_account`. docs/providers/gmail.md has the facts that it relies on.
+//! listings, `labels` maps labels to folders, `directory` lists users and groups. `oauth` obtains tokens by refresh token
+//! or with a `service_account`, `consent` is where people grant them; `push` reads what Google pushes. docs/providers/gmail.md has the
+//! facts that it relies on.
 
 mod api;
 mod app_settings;
 mod batch;
 mod batch_sizing;
 mod changes;
+mod consent;
+mod declaration;
 mod directory;
 mod error_mapping;
 mod fetch;
 mod labels;
 mod list;
 mod oauth;
+mod push;
+mod push_message;
 mod service_account;
 
 use domain::connector::{
@@ -27,8 +32,10 @@ use crate::oauth::user;
 use api::GmailClient;
 pub use app_settings::GoogleSettings;
 use batch_sizing::BatchSizer;
+pub use declaration::DECLARATION;
 pub use labels::placements;
 pub use oauth::GoogleOAuth;
+pub use push::{GmailPushReader, GmailPushSettings};
 pub use service_account::{InvalidServiceAccount, ServiceAccount};
 
 #[derive(Debug)]

@@ -1,18 +1,16 @@
-//! Google's OAuth 2.0: consent in a browser, access tokens by refresh token or by service account, and the meaning of
-//! each error of the token endpoint.
+//! Google's OAuth 2.0: access tokens by refresh token or by service account, and the meaning of each error of the token
+//! endpoint. People consent in [`consent`](super::consent).
 
 use std::sync::Arc;
 
-use domain::connector::{ConnectorAccount, ConnectorFuture, TokenGrant};
-use domain::{AuthorizationRequest, Clock, ConnectorError, ConsentFlow, ConsentGrant, Provider, Secret, SystemClock};
-use serde::Deserialize;
+use domain::connector::{ConnectorAccount, TokenGrant};
+use domain::{Clock, ConnectorError, Secret, SystemClock};
 
 use super::app_settings::GoogleSettings;
 use super::service_account::{InvalidServiceAccount, ServiceAccount};
 use crate::http::{ErrorResponse, HttpClient, unavailable};
 use crate::oauth::{
-    TokenError, TokenResponse, app_rejected, claims_for, form, is_app_only, is_clock_wrong, request_token,
-    unauthorized, user, with_query,
+    TokenError, TokenResponse, app_rejected, form, is_app_only, is_clock_wrong, request_token, unauthorized, user,
 };
 
 /// The scope for mail: we only read.
@@ -25,14 +23,14 @@ pub const READ_MEMBERS_SCOPE: &str = "https://www.googleapis.com/auth/admin.dire
 /// Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct GoogleOAuth {
-    http: HttpClient,
-    settings: Arc<GoogleSettings>,
+    pub(super) http: HttpClient,
+    pub(super) settings: Arc<GoogleSettings>,
     service_account: Option<Result<Arc<ServiceAccount>, InvalidServiceAccount>>,
 }
 
 /// The grant type of a token request: the same error code means something else for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum GoogleGrantType {
+pub(super) enum GoogleGrantType {
     AuthorizationCode,
     RefreshToken,
     JwtBearer,
@@ -109,7 +107,7 @@ impl GoogleOAuth {
         }
     }
 
-    fn client(&self) -> Result<(&str, &Secret<String>), ConnectorError> {
+    pub(super) fn client(&self) -> Result<(&str, &Secret<String>), ConnectorError> {
         match (&self.settings.client_id, &self.settings.client_secret) {
             (Some(id), Some(secret)) => Ok((id, secret)),
             _ => Err(app_rejected("providers.google.client_id and client_secret are not set")),
@@ -126,7 +124,7 @@ impl GoogleOAuth {
         assertion.ok_or_else(|| unavailable("the assertion cannot be signed"))
     }
 
-    async fn request_token(
+    pub(super) async fn request_token(
         &self,
         fields: &[(&str, &str)],
         grant: GoogleGrantType,
@@ -134,99 +132,11 @@ impl GoogleOAuth {
         let requested = request_token(&self.http, &self.settings.token_url, fields).await?;
         requested.map_err(|response| connector_error(&response, grant))
     }
-
-    async fn exchange_code(
-        &self,
-        code: &Secret<String>,
-        verifier: &Secret<String>,
-        redirect_uri: &str,
-    ) -> Result<ConsentGrant, ConnectorError> {
-        let (id, secret) = self.client()?;
-        let form = [
-            ("grant_type", "authorization_code"),
-            ("code", code.expose()),
-            ("client_id", id),
-            ("client_secret", secret.expose()),
-            ("redirect_uri", redirect_uri),
-            ("code_verifier", verifier.expose()),
-        ];
-        let response = self.request_token(&form, GoogleGrantType::AuthorizationCode).await?;
-        let may_read = response.has_scope(|scope| scope == READ_MAIL_SCOPE);
-        let secret = response.lasting_refresh_token();
-        let token = Secret::new(response.access_token);
-        let mut address = response.id_token.as_deref().and_then(|id_token| verified_email(id_token, id));
-        if address.is_none() && may_read {
-            address = Some(self.mailbox_address(&token).await?);
-        }
-        Ok(ConsentGrant {
-            address,
-            secret,
-            token,
-            missing: if may_read { Vec::new() } else { vec!["to read your email"] },
-        })
-    }
-
-    /// Returns the address of the mailbox that a token opens.
-    async fn mailbox_address(&self, token: &Secret<String>) -> Result<String, ConnectorError> {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct ProfileResponse {
-            email_address: String,
-        }
-        let url = format!("{}/gmail/v1/users/me/profile", self.settings.api_url);
-        let profile: ProfileResponse = self.http.json(self.http.client.get(url).bearer_auth(token.expose())).await?;
-        Ok(profile.email_address)
-    }
-}
-
-impl ConsentFlow for GoogleOAuth {
-    fn provider(&self) -> Provider {
-        Provider::Gmail
-    }
-
-    fn authorization_url(&self, question: &AuthorizationRequest<'_>) -> String {
-        let scope = format!("openid email {READ_MAIL_SCOPE}");
-        let mut fields = vec![
-            ("client_id", self.settings.client_id.as_deref().unwrap_or_default()),
-            ("redirect_uri", question.redirect_uri),
-            ("response_type", "code"),
-            ("scope", &scope),
-            ("state", question.state),
-            ("code_challenge", question.challenge),
-            ("code_challenge_method", "S256"),
-            // With these each consent returns a refresh token, not only the first one.
-            ("access_type", "offline"),
-            ("prompt", "consent"),
-            ("include_granted_scopes", "true"),
-        ];
-        fields.extend(question.address.map(|address| ("login_hint", address)));
-        with_query(&self.settings.auth_url, &fields)
-    }
-
-    fn exchange<'a>(
-        &'a self,
-        code: &'a Secret<String>,
-        verifier: &'a Secret<String>,
-        redirect_uri: &'a str,
-    ) -> ConnectorFuture<'a, ConsentGrant> {
-        Box::pin(self.exchange_code(code, verifier, redirect_uri))
-    }
-
-    fn revoke<'a>(&'a self, token: &'a Secret<String>) -> ConnectorFuture<'a, ()> {
-        Box::pin(Self::revoke(self, token))
-    }
 }
 
 /// Returns whether the settings ask for group members as well.
 fn wants_groups(settings: &str) -> bool {
     serde_json::from_str(settings).is_ok_and(|settings: serde_json::Value| settings["groups"] == true)
-}
-
-/// Returns the address of the id token if Google has verified it.
-fn verified_email(id_token: &str, client_id: &str) -> Option<String> {
-    let claims = claims_for(client_id, id_token)?;
-    let is_verified = claims["email_verified"] == true || claims["email_verified"] == "true";
-    claims["email"].as_str().filter(|_| is_verified).map(str::to_owned)
 }
 
 /// Returns the error that an error of the token endpoint means. Only an explicit end of this very grant is `Unauthorized`;

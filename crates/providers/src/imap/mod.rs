@@ -7,6 +7,7 @@ mod changes;
 pub mod client;
 mod connection_check;
 mod cursor;
+mod declaration;
 mod fetch;
 mod folders;
 mod listing;
@@ -25,6 +26,7 @@ use domain::{Connector, ConnectorError, MailboxId, Provider};
 use jiff::Timestamp;
 
 pub use connection_check::{check_connection, has_ca_certificate};
+pub use declaration::DECLARATION;
 pub use settings::{Auth, Connection, Tls, is_this_machine};
 
 use client::WireName;

@@ -1,12 +1,15 @@
 //! The Outlook connector, by Microsoft Graph. `api` makes single calls and `batch` many at once; `changes` follows the
 //! folders one by one by `delta`, `list` has the listings, `folders` the folder tree, `directory` users and groups.
-//! `oauth` obtains tokens, by consent or for the app itself. docs/providers/outlook.md has the facts that it relies on.
+//! `oauth` obtains tokens, by refresh token or for the app itself, `consent` is where people grant them; `push` reads
+//! what Graph notifies, and `subscriptions` requests it. docs/providers/outlook.md has the facts that it relies on.
 
 mod api;
 mod app_settings;
 mod batch;
 mod certificate;
 mod changes;
+mod consent;
+mod declaration;
 mod delta;
 mod directory;
 mod error_mapping;
@@ -15,6 +18,8 @@ mod folders;
 mod list;
 mod message;
 mod oauth;
+mod push;
+mod push_message;
 mod request_limiter;
 pub mod subscriptions;
 mod token_errors;
@@ -31,7 +36,9 @@ use crate::oauth::address;
 use api::GraphClient;
 pub use app_settings::{GraphPush, MicrosoftSettings, is_directory};
 pub use certificate::{Certificate, InvalidCertificate};
+pub use declaration::DECLARATION;
 pub use oauth::MicrosoftOAuth;
+pub use push::GraphPushReader;
 use request_limiter::RequestLimiter;
 use subscriptions::Subscriptions;
 

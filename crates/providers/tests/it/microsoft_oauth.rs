@@ -336,6 +336,6 @@ fn consent_url_requests_only_needed_scopes() {
         assert!(url.contains(part), "{part} in {url}");
     }
     assert!(!url.contains("hunter2"));
-    let url = oauth.admin_consent("acme.test", "https://m.test/cb", "s");
+    let url = oauth.admin_consent_url("acme.test", "https://m.test/cb", "s").unwrap();
     assert!(url.starts_with("https://login.example/acme.test/adminconsent?client_id="), "{url}");
 }

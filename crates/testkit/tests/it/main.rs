@@ -5,5 +5,6 @@
 mod app;
 mod contract;
 mod names;
+mod provider_names;
 mod storm;
 mod world;

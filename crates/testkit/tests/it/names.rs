@@ -59,17 +59,17 @@ fn planted_names_are_found() {
     assert_eq!(long_test_names(&planted).len(), 1);
 }
 
-struct SourceFile {
-    crate_name: String,
-    path: String,
-    text: String,
+pub struct SourceFile {
+    pub crate_name: String,
+    pub path: String,
+    pub text: String,
 }
 
 fn workspace() -> PathBuf {
     Path::new("../..").canonicalize().unwrap()
 }
 
-fn source_files() -> Vec<SourceFile> {
+pub fn source_files() -> Vec<SourceFile> {
     let root = workspace();
     let mut files = vec![];
     for folder in fs::read_dir(root.join("crates")).unwrap() {

@@ -7,11 +7,10 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use domain::{Backfill, DirectoryRules, PersonSelector, Provider};
+use domain::{Backfill, DirectoryLocation, DirectoryRules, InvalidField, PersonSelector, Provider};
 use engine::directory::DiscoveryMode;
-use engine::directory::{self, DirectoryConfig, DirectoryLocation, DiscoveryReport, InvalidField};
+use engine::directory::{self, DirectoryConfig, DiscoveryReport};
 use jiff::Timestamp;
-use providers::outlook::is_directory;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::TenantStore;
@@ -238,7 +237,7 @@ pub async fn list(TenantReader(store): TenantReader) -> Result<Json<Page<Directo
 
 /// Get a directory, with the outcome of its last run and last dry run.
 #[utoipa::path(get, path = "/v1/directories/{provider}", operation_id = "get_directory", tag = "directories",
-    params(("provider" = String, Path, description = "`gmail` or `outlook`")), responses(
+    params(("provider" = String, Path, description = "Provider with a directory")), responses(
     (status = 200, description = "The directory", body = DirectoryView, headers(("ETag" = String)))))]
 pub async fn get(TenantReader(store): TenantReader, Path(name): Path<String>) -> Result<Response, Problem> {
     let found = find(&store, &name).await?;
@@ -279,7 +278,7 @@ pub struct DirectoryInput {
 /// It is read at once, unless it is paused. Requires the operator's key: this server's app can read the directory of every
 /// organisation that trusts it.
 #[utoipa::path(put, path = "/v1/directories/{provider}", operation_id = "put_directory", tag = "directories",
-    params(("provider" = String, Path, description = "`gmail` or `outlook`"), IdempotencyKey, IfMatch),
+    params(("provider" = String, Path, description = "Provider with a directory"), IdempotencyKey, IfMatch),
     request_body = DirectoryInput, responses(
     (status = 200, description = "The directory after the change", body = DirectoryView, headers(("ETag" = String)))))]
 pub async fn put(
@@ -305,7 +304,7 @@ pub async fn put(
         interval: body.interval_seconds.map_or(directory::DEFAULT_DISCOVERY_INTERVAL, Duration::from_secs),
         is_paused: body.is_paused,
     };
-    let definition = definition.validate(is_directory)?;
+    let definition = definition.validate(app.providers)?;
     let after = Directory {
         provider,
         settings: definition.settings.clone(),
@@ -355,7 +354,7 @@ fn audit_json(directory: &Directory) -> Value {
 ///
 /// Mailboxes stay as they are, as if each had been connected by hand.
 #[utoipa::path(delete, path = "/v1/directories/{provider}", operation_id = "delete_directory", tag = "directories",
-    params(("provider" = String, Path, description = "`gmail` or `outlook`"), IdempotencyKey, IfMatch), responses(
+    params(("provider" = String, Path, description = "Provider with a directory"), IdempotencyKey, IfMatch), responses(
     (status = 204, description = "The directory was deleted")))]
 pub async fn delete(
     State(app): State<App>,

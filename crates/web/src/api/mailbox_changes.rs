@@ -201,7 +201,7 @@ pub async fn create(
         }
         at @ (MailboxProvider::Gmail | MailboxProvider::Outlook) => {
             let provider = if at == MailboxProvider::Gmail { Provider::Gmail } else { Provider::Outlook };
-            let (settings, secret) = settings_input.for_consent(provider)?;
+            let (settings, secret) = settings_input.for_consent(provider, app.providers)?;
             if new.app_only && !change.by.is_operator {
                 // The app is the operator's, and can open the mailboxes of every organisation that trusts it.
                 return Err(Problem::forbidden(

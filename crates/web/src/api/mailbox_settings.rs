@@ -1,6 +1,6 @@
 //! Checks mailbox settings given over HTTP and applies them to those of the mailbox.
 
-use domain::{MailboxSettings, Provider, Secret};
+use domain::{ConsentDeclaration, MailboxSettings, Provider, ProviderDeclarations, Secret};
 use providers::imap::{self, Auth, Connection};
 use providers::outlook::is_directory;
 use serde::Deserialize;
@@ -8,7 +8,6 @@ use serde_json::Map;
 use store::sql::mailboxes::Mailbox;
 use utoipa::ToSchema;
 
-use super::oauth::ConsentSite;
 use super::problem::Problem;
 
 /// How an IMAP connection is encrypted: `implicit` TLS, `starttls`, or `none`.
@@ -92,13 +91,18 @@ impl MailboxSettingsInput {
     }
 
     /// Requires either the refresh token of the owner's consent, or access by our own app.
-    pub fn for_consent(self, provider: Provider) -> Result<(MailboxSettings, Option<Secret<String>>), Problem> {
+    pub fn for_consent(
+        self,
+        provider: Provider,
+        providers: ProviderDeclarations,
+    ) -> Result<(MailboxSettings, Option<Secret<String>>), Problem> {
         match (&self.refresh_token, self.app_only) {
             (Some(_), true) => {
                 return Err(Problem::invalid("app_only", "cannot be combined with refresh_token"));
             }
             (None, false) => {
-                let start = ConsentSite::of(provider).map_or("/v1/oauth", |site| site.start);
+                let consent = providers.consent(provider);
+                let start = consent.map_or_else(|| "/v1/oauth".to_owned(), ConsentDeclaration::start_path);
                 let detail = format!("is required, unless app_only is set; an owner connects a mailbox by {start}");
                 return Err(Problem::invalid("refresh_token", detail));
             }

@@ -43,7 +43,6 @@ use utoipa_axum::routes;
 
 use crate::App;
 pub use change::InFlightKeys;
-pub use oauth::ConsentSite;
 pub use problem::Problem;
 
 /// Query parameters; like axum's, but a rejection is a [`Problem`].
@@ -54,7 +53,7 @@ struct Query<T>(T);
 /// Path parameters; like axum's, but a rejection is a [`Problem`].
 #[derive(Debug, FromRequestParts)]
 #[from_request(via(axum::extract::Path), rejection(Problem))]
-struct Path<T>(T);
+pub struct Path<T>(pub T);
 
 /// Header that makes a repeated request safe.
 #[derive(IntoParams)]
@@ -96,10 +95,8 @@ pub fn router(app: &App) -> Router<App> {
         .routes(routes!(directories::get, directories::put, directories::delete))
         .routes(routes!(directories::discover))
         .routes(routes!(users::list))
-        .routes(routes!(oauth::start_google))
-        .routes(routes!(oauth::end_google))
-        .routes(routes!(oauth::start_microsoft))
-        .routes(routes!(oauth::end_microsoft))
+        .routes(routes!(oauth::start))
+        .routes(routes!(oauth::end))
         .routes(routes!(emails::list))
         .routes(routes!(emails::get, emails::delete))
         .routes(routes!(emails::raw))
@@ -132,11 +129,10 @@ pub fn router(app: &App) -> Router<App> {
         .routes(routes!(deliveries::get))
         .routes(routes!(deliveries::resend))
         .routes(routes!(deliveries::resend_since))
-        .routes(routes!(crate::hooks::gmail::notify))
-        .routes(routes!(crate::hooks::graph::notify))
-        .routes(routes!(crate::hooks::graph::notify_lifecycle))
-        .with_state::<App>(app.clone())
+        .routes(routes!(crate::hooks::notify))
         .split_for_parts();
+    let routes = oauth::add_declared_routes(app, routes, &mut description);
+    let routes = crate::hooks::add_declared_routes(app, routes, &mut description);
     openapi::add_common_responses(&mut description);
     Router::new()
         .merge(routes.with_state(app.clone()))

@@ -101,7 +101,9 @@ impl UserQuery {
 }
 
 fn parse_provider(name: &str) -> Result<Provider, Problem> {
-    Provider::parse(name).ok_or_else(|| Problem::invalid("provider", "must be gmail or outlook"))
+    Provider::parse(name).ok_or_else(|| {
+        Problem::invalid("provider", format!("must be {}", engine::directory::directory_providers().join(" or ")))
+    })
 }
 
 /// Returns whether the state is `active`.

@@ -1,9 +1,13 @@
 //! Pushes of Gmail, signed as Google signs them.
 
-use engine::credentials::oidc::Documents;
-use engine::sync::push::{GmailPushSettings, GmailPushes};
+use std::sync::Arc;
+
+use domain::Provider;
+use engine::sync::push::PushReceiver;
 use futures_util::future::BoxFuture;
+use jwt::Documents;
 use metrics_exporter_prometheus::PrometheusBuilder;
+use providers::gmail::{GmailPushReader, GmailPushSettings};
 use serde_json::{Value, json};
 use testkit::http::HttpOptions;
 use testkit::signed_tokens::GmailPusher;
@@ -36,7 +40,9 @@ fn options(keys: GoogleKeys) -> AppOptions {
             audience: GmailPusher::AUDIENCE.to_owned(),
             service_account: GmailPusher::ACCOUNT.to_owned(),
         };
-        web.gmail_pushes = Some(GmailPushes::new(web.engine.store.clone(), settings, Box::new(keys.clone())));
+        let reader = Arc::new(GmailPushReader::new(settings, Box::new(keys.clone())));
+        let pushes = PushReceiver::new(web.engine.store.clone(), web.engine.vault.clone(), reader);
+        web.pushes.insert(Provider::Gmail, pushes);
     }))
 }
 

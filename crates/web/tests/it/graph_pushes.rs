@@ -1,9 +1,12 @@
 //! Change notifications of Microsoft Graph.
 
+use std::sync::Arc;
+
 use axum::http::Request;
-use domain::Sha256;
-use engine::sync::push::{ClientStates, GraphPushes};
+use domain::{Provider, Sha256};
+use engine::sync::push::{ClientStates, PushReceiver};
 use metrics_exporter_prometheus::PrometheusBuilder;
+use providers::outlook::GraphPushReader;
 use serde_json::{Value, json};
 use store::Dialect;
 use testkit::http::HttpOptions;
@@ -14,10 +17,13 @@ use crate::two_tenants::select;
 
 const HOOK: &str = "/v1/hooks/graph";
 const LIFECYCLE: &str = "/v1/hooks/graph/lifecycle";
+/// The same, as for every provider.
+const BY_NAME: &str = "/v1/hooks/outlook";
 
 fn options() -> AppOptions {
     AppOptions::default().http(HttpOptions::default().setup(|web| {
-        web.graph_pushes = Some(GraphPushes::new(web.engine.store.clone(), web.engine.vault.clone()));
+        let (store, vault) = (web.engine.store.clone(), web.engine.vault.clone());
+        web.pushes.insert(Provider::Outlook, PushReceiver::new(store, vault, Arc::new(GraphPushReader)));
     }))
 }
 
@@ -90,7 +96,7 @@ async fn validate(app: &TestApp, hook: &str, token: &str) -> HttpReply {
 #[tokio::test(flavor = "multi_thread")]
 async fn validation_token_is_returned_exactly() {
     on_each_app_with(options, async |app| {
-        for hook in [HOOK, LIFECYCLE] {
+        for hook in [HOOK, LIFECYCLE, BY_NAME] {
             for (token, wanted) in [
                 (
                     "Validation%3a+Testing+client+application+reachability+%26+more",

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use engine::credentials::oidc::{Algorithm, Documents, Oidc, OidcSettings};
+use engine::credentials::oidc::{Oidc, OidcSettings};
 use futures_util::future::BoxFuture;
+use jwt::{Algorithm, Documents};
 use serde_json::{Value, json};
 use testkit::http::HttpOptions;
 use testkit::signed_tokens::TokenIssuer;

@@ -1,25 +1,14 @@
 //! Authenticates API callers by tokens of the operator's OpenID Connect issuer, in place of API keys. A claim names the
 //! tenant.
 
-mod issuer;
-mod jwt;
-
-pub use jwt::Algorithm;
-
-use std::fmt;
 use std::sync::Arc;
 
 use domain::{Clock, TenantId};
-use futures_util::future::BoxFuture;
+use jwt::{Algorithm, Documents, Issuer, KeySetSource, TokenCheck, find_time_error, is_for};
 use serde_json::Value;
 use store::{Store, StoreError};
 
 use crate::credentials::api_keys::{Principal, PrincipalId, SCOPES};
-pub(crate) use issuer::{Issuer, KeySetSource, TokenCheck};
-use jwt::TokenRefusal;
-
-/// How far the clocks may differ.
-const CLOCK_LEEWAY_SECONDS: f64 = 30.0;
 
 #[derive(Debug, Clone)]
 pub struct OidcSettings {
@@ -29,11 +18,6 @@ pub struct OidcSettings {
     pub algorithm: Algorithm,
     pub tenant_claim: String,
     pub scope_claim: String,
-}
-
-/// Fetches JSON documents of the issuer, within a short timeout.
-pub trait Documents: fmt::Debug + Send + Sync {
-    fn get<'a>(&'a self, url: &'a str) -> BoxFuture<'a, anyhow::Result<Value>>;
 }
 
 /// The principal of a token, or why it is refused.
@@ -70,7 +54,7 @@ impl Oidc {
         let claims = match self.0.issuer.check(token).await {
             TokenCheck::Claims(claims) => claims,
             TokenCheck::NoKeys => return Ok(TokenLookup::NoKeys),
-            TokenCheck::Refused(refusal) => return Ok(TokenLookup::Refused(refusal_text(refusal))),
+            TokenCheck::Refused(refusal) => return Ok(TokenLookup::Refused(refusal.reason())),
         };
         if let Some(wrong) = find_claim_error(&claims, settings, store.clock()) {
             return Ok(TokenLookup::Refused(wrong));
@@ -96,29 +80,6 @@ impl Oidc {
     }
 }
 
-/// Returns whether keys may be fetched from a URL: over https, or from this machine, so that they cannot be replaced.
-pub fn is_safe_url(url: &str) -> bool {
-    if let Some(rest) = url.strip_prefix("https://") {
-        return !rest.is_empty();
-    }
-    let Some(rest) = url.strip_prefix("http://") else { return false };
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let host = match authority.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => authority.split(':').next().unwrap_or_default(),
-    };
-    host == "localhost" || host.parse().is_ok_and(|host: std::net::IpAddr| host.is_loopback())
-}
-
-pub(crate) fn refusal_text(refusal: TokenRefusal) -> &'static str {
-    match refusal {
-        TokenRefusal::Malformed => "it is malformed",
-        TokenRefusal::WrongAlgorithm => "it is not signed with the configured algorithm",
-        TokenRefusal::UnknownKey => "it is signed with a key that the issuer does not publish",
-        TokenRefusal::WrongSignature => "its signature is wrong",
-    }
-}
-
 fn find_claim_error(claims: &Value, settings: &OidcSettings, clock: &dyn Clock) -> Option<&'static str> {
     if claims["iss"] != settings.issuer.as_str() {
         return Some("it was issued by another issuer (iss)");
@@ -127,35 +88,6 @@ fn find_claim_error(claims: &Value, settings: &OidcSettings, clock: &dyn Clock) 
         return Some("it is meant for another audience (aud)");
     }
     find_time_error(claims, clock)
-}
-
-/// Returns whether a token is meant for this audience, and perhaps for others.
-pub(crate) fn is_for(claims: &Value, audience: &str) -> bool {
-    match &claims["aud"] {
-        Value::Array(all) => all.iter().any(|one| one == audience),
-        one => one == audience,
-    }
-}
-
-/// Returns why a token is not valid at this time, if so.
-pub(crate) fn find_time_error(claims: &Value, clock: &dyn Clock) -> Option<&'static str> {
-    let now = clock.now().as_millisecond() as f64 / 1000.0;
-    // An exp that is not a number counts as missing.
-    match claims["exp"].as_f64() {
-        None => return Some("it has no expiry time (exp)"),
-        Some(until) if now >= until + CLOCK_LEEWAY_SECONDS => return Some("it has expired"),
-        Some(_) => {}
-    }
-    is_in_future(claims, "nbf", clock).then_some("it is not valid yet (nbf)")
-}
-
-/// Returns whether a time claim is in the future; one that is not a number counts as such.
-pub(crate) fn is_in_future(claims: &Value, claim: &str, clock: &dyn Clock) -> bool {
-    let now = clock.now().as_millisecond() as f64 / 1000.0;
-    match &claims[claim] {
-        Value::Null => false,
-        from => from.as_f64().is_none_or(|from| now < from - CLOCK_LEEWAY_SECONDS),
-    }
 }
 
 /// Returns whether a subject may be recorded in the audit as it is.

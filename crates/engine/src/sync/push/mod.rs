@@ -1,14 +1,13 @@
 //! Pushes: calls of providers when something happens in a mailbox. A push only requests a sync, the same job that the
 //! scheduler enqueues, and losing all pushes costs one interval.
 //!
-//! Pushes are authenticated and parsed per provider ([`gmail`], [`graph`]), and recorded together with the syncs that
-//! follow ([`record`]). [`watches`] requests and renews them at the provider, through [`subscriptions`] where a watch
-//! belongs to the account.
+//! A provider's [`PushReader`](domain::PushReader) verifies and parses them; they are authenticated ([`receive`]) and
+//! recorded together with the syncs that follow ([`record`]). [`watches`] requests and renews them at the provider,
+//! through [`subscriptions`] where a watch belongs to the account.
 
 mod client_state;
-mod gmail;
-mod graph;
 mod log_throttle;
+mod receive;
 mod record;
 mod subscriptions;
 mod watch_status;
@@ -18,9 +17,8 @@ use domain::Provider;
 use domain::metrics as catalogue;
 
 pub use client_state::ClientStates;
-pub use gmail::{GmailPushSettings, GmailPushes, PushRefusal};
-pub use graph::{GraphPushError, GraphPushes};
 use log_throttle::LogThrottle;
+pub use receive::{PushError, PushReceiver};
 pub use watch_status::{PushState, PushStatus, find_push_status};
 pub(crate) use watches::{StopWatchError, request_watch, request_watch_again};
 

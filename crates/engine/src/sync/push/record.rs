@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use domain::{Lane, Provider, Sha256, redact_for_log};
+use domain::{Lane, Provider, PushKind, Sha256, redact_for_log};
 use store::sql::jobs::NewJob;
 use store::sql::pushes::{MailboxPush, PushedMailbox, SubscriptionChanges};
 use store::{Precondition, Store, StoreError};
@@ -23,20 +23,6 @@ pub(super) struct PushMessage {
     pub kind: PushKind,
     /// The id of its subscription with the hash of its clientState, if the id was not recorded yet.
     pub subscription_name: Option<(Sha256, String)>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum PushKind {
-    /// Something has changed in the account.
-    Changed,
-    /// Something was deleted, which only a sweep of every folder may show.
-    Deleted,
-    /// The watch expires unless it is renewed.
-    WatchExpiring,
-    /// The watch has ended.
-    WatchEnded,
-    /// The provider could not deliver all pushes.
-    Missed,
 }
 
 /// What follows from all pushes of one account.

@@ -77,12 +77,8 @@ fn evaluate(provider: Provider, watch: &WatchState, now: Timestamp) -> (PushStat
         Some(_) if is_alive => (PushState::On, None),
         Some(_) => (PushState::Failing, Some("the watch has expired and was not renewed".to_owned())),
         None if watch.renewed_at.is_some() => {
-            let setting = if provider.capabilities().has_named_subscription {
-                "server.public_url"
-            } else {
-                "providers.google.pubsub_topic"
-            };
-            (PushState::Off, Some(format!("push is not configured; set {setting}")))
+            let setting = provider.capabilities().push_setting;
+            (PushState::Off, setting.map(|setting| format!("push is not configured; set {setting}")))
         }
         None => (PushState::Off, Some(NOT_REQUESTED.to_owned())),
     }

@@ -5,10 +5,13 @@ use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use domain::Clock;
-use engine::credentials::oidc::Documents;
-use engine::sync::push::{GmailPushSettings, GmailPushes};
+use domain::{Clock, Secret};
+use engine::Vault;
+use engine::credentials::secrets::KeySource;
+use engine::sync::push::PushReceiver;
 use futures_util::future::BoxFuture;
+use jwt::Documents;
+use providers::gmail::{GmailPushReader, GmailPushSettings};
 use ring::rand::SystemRandom;
 use ring::rsa::{KeyPair, PublicKeyComponents};
 use serde_json::{Value, json};
@@ -71,13 +74,15 @@ impl Google {
         self.0.is_away.store(is_away, Ordering::SeqCst);
     }
 
-    pub fn pushes(&self, store: &Store) -> GmailPushes {
+    pub fn pushes(&self, store: &Store) -> PushReceiver {
         let settings = GmailPushSettings {
             jwks_url: "https://keys.example/certs".to_owned(),
             audience: AUDIENCE.to_owned(),
             service_account: ACCOUNT.to_owned(),
         };
-        GmailPushes::new(store.clone(), settings, Box::new(self.clone()))
+        let vault = Vault::new(store.clone(), KeySource::Given(Secret::new("7b".repeat(32))));
+        let reader = GmailPushReader::new(settings, Box::new(self.clone()));
+        PushReceiver::new(store.clone(), vault, Arc::new(reader))
     }
 }
 

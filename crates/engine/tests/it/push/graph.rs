@@ -1,12 +1,14 @@
 //! What Microsoft Graph tells: what is believed of it, and what follows.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use domain::{MailboxId, Provider, Secret, Sha256, TenantId};
 use engine::Vault;
 use engine::credentials::secrets::KeySource;
-use engine::sync::push::{ClientStates, GraphPushError, GraphPushes, PushOutcome};
+use engine::sync::push::{ClientStates, PushError, PushOutcome, PushReceiver};
 use futures_util::future::join_all;
+use providers::outlook::GraphPushReader;
 use serde_json::{Value, json};
 use store::sql::subscriptions::{Subscription, SubscriptionClaim};
 use store::testing::{TestDatabase, migrated_sqlite, on_each_database};
@@ -21,8 +23,8 @@ fn vault(store: &Store) -> Vault {
     Vault::new(store.clone(), KeySource::Given(Secret::new("7b".repeat(32))))
 }
 
-fn pushes(store: &Store) -> GraphPushes {
-    GraphPushes::new(store.clone(), vault(store))
+fn pushes(store: &Store) -> PushReceiver {
+    PushReceiver::new(store.clone(), vault(store), Arc::new(GraphPushReader))
 }
 
 /// What somebody may be told to say.
@@ -62,7 +64,7 @@ pub fn body(items: &[Value]) -> Vec<u8> {
     json!({"value": items}).to_string().into_bytes()
 }
 
-pub async fn take(pushes: &GraphPushes, items: &[Value]) -> Vec<PushOutcome> {
+pub async fn take(pushes: &PushReceiver, items: &[Value]) -> Vec<PushOutcome> {
     pushes.receive(body(items)).await.unwrap()
 }
 
@@ -118,7 +120,7 @@ async fn item_with_a_wrong_client_state_is_dropped() {
         assert_eq!(count(&db, "push_watches where last_push_at is not null").await, 2);
         assert_eq!(count(&db, "push_watches where sweep_since is not null").await, 0);
         for nonsense in [&b""[..], b"{}", b"[]", b"{\"value\": 7}"] {
-            assert!(matches!(pushes.receive(nonsense).await, Err(GraphPushError::Malformed(_))));
+            assert!(matches!(pushes.receive(nonsense).await, Err(PushError::Malformed(_))));
         }
     })
     .await;
@@ -280,7 +282,7 @@ async fn overloaded_receiver_asks_for_a_redelivery() {
     let mut refused = [0, 0];
     for answer in answers {
         match answer {
-            Err(GraphPushError::RetryLater(why)) => refused[usize::from(why.contains("in time"))] += 1,
+            Err(PushError::RetryLater(why)) => refused[usize::from(why.contains("in time"))] += 1,
             other => panic!("{other:?}"),
         }
     }

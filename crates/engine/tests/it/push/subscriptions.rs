@@ -1,12 +1,14 @@
 //! Graph subscriptions: one per account, however many tenants have it, from its first mailbox to its last.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use domain::{Clock, ConnectorError, Provider, SystemClock, TenantId};
 use engine::jobs::RenewWatches;
-use engine::sync::push::{GraphPushes, PushOutcome, PushState};
+use engine::sync::push::{PushOutcome, PushReceiver, PushState};
 use jiff::SignedDuration;
+use providers::outlook::GraphPushReader;
 use store::failpoint::Effect;
 use store::testing::{migrated_sqlite, on_each_database};
 use testkit::wait_until;
@@ -16,8 +18,8 @@ use super::push_app::PushApp;
 use testkit::own_process;
 
 impl PushApp {
-    fn pushes(&self) -> GraphPushes {
-        GraphPushes::new(self.db.store.clone(), self.engine.vault.clone())
+    fn pushes(&self) -> PushReceiver {
+        PushReceiver::new(self.db.store.clone(), self.engine.vault.clone(), Arc::new(GraphPushReader))
     }
 
     /// What comes of a push of the newest subscription but so many.

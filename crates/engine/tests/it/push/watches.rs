@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use domain::connector::Watch;
 use domain::{Clock, ConnectorError, Provider, Secret, SystemClock};
-use engine::sync::push::{GmailPushes, PushOutcome, PushState};
+use engine::sync::push::{PushOutcome, PushReceiver, PushState};
 use jiff::SignedDuration;
 use serde_json::json;
 use store::testing::on_each_database;
@@ -184,8 +184,8 @@ async fn connecting_during_an_unwatch_keeps_pushes() {
     .await;
 }
 
-async fn accept_push(pushes: &GmailPushes, message: &str) {
-    assert_eq!(pushes.receive(&push(message, ADDRESS, 1)).await.unwrap(), PushOutcome::Accepted);
+async fn accept_push(pushes: &PushReceiver, message: &str) {
+    assert_eq!(pushes.receive(push(message, ADDRESS, 1)).await.unwrap(), [PushOutcome::Accepted]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

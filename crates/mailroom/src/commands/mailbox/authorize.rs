@@ -3,9 +3,9 @@
 use domain::Provider;
 use engine::Engine;
 use providers::outlook::is_directory;
+use providers::registry::DECLARATIONS;
 use serde_json::json;
 use terminal::{Failure, Output};
-use web::ConsentSite;
 
 use crate::app;
 use crate::config::Config;
@@ -16,15 +16,16 @@ pub(super) async fn outlook(config: &Config, engine: &Engine, directory: &str, o
             "authorisation requires an app registered at Microsoft; set providers.microsoft.client_id",
         ));
     }
-    let site = ConsentSite::of(Provider::Outlook).filter(|_| is_directory(directory));
-    let Some(site) = site else {
+    let Some(consent) = DECLARATIONS.consent(Provider::Outlook).filter(|_| is_directory(directory)) else {
         return Err(Failure::usage(format!(
             "--directory must be the id of a directory or one of its domains, not {directory:?}"
         )));
     };
     let state = engine.begin_admin_consent(directory).await?;
-    let redirect_uri = format!("{}{}", config.edge.public_url, site.callback);
-    let url = app::microsoft(config)?.admin_consent(directory, &redirect_uri, &state);
+    let redirect_uri = format!("{}{}", config.edge.public_url, consent.callback_path());
+    let flows = app::consents(config)?;
+    let flow = flows.get(&Provider::Outlook).and_then(|flow| flow.admin_consent_url(directory, &redirect_uri, &state));
+    let Some(url) = flow else { return Err(Failure::usage(consent.not_configured)) };
     if out.json {
         return out.object(&json!({"url": url, "directory": directory}));
     }

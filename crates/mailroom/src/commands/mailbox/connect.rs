@@ -3,9 +3,9 @@
 use domain::{MailboxState, Provider};
 use engine::Engine;
 use engine::credentials::consent::ConsentRequest;
+use providers::registry::DECLARATIONS;
 use serde_json::json;
 use terminal::{Failure, Output};
-use web::ConsentSite;
 
 use super::add;
 use crate::app;
@@ -43,7 +43,7 @@ async fn link(
     args: ConsentLinkArgs,
     out: Output,
 ) -> Result<(), Failure> {
-    let Some(site) = ConsentSite::of(provider) else {
+    let Some(consent) = DECLARATIONS.consent(provider) else {
         return Err(Failure::usage(format!("{} mailboxes are not connected by consent", provider.as_str())));
     };
     let tenant = app::find_tenant(&engine.store, &args.tenant).await?;
@@ -65,7 +65,7 @@ async fn link(
     let actor = format!("command:{}", rustix::process::getuid().as_raw());
     let request = ConsentRequest { tenant: tenant.id, provider, actor, address, settings, backfill };
     let (ticket, expires_at) = engine.create_consent_ticket(&request).await?;
-    let url = format!("{}{}?ticket={ticket}", config.edge.public_url, site.start);
+    let url = format!("{}{}?ticket={ticket}", config.edge.public_url, consent.start_path());
     if out.json {
         return out.object(&json!({"url": url, "expires_at": expires_at}));
     }

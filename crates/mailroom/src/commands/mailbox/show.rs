@@ -67,7 +67,7 @@ pub(super) async fn show(config: &Config, engine: &Engine, arg: &MailboxArg, out
     let push = engine::sync::push::find_push_status(&store, &mailbox).await?;
     let pause = state.as_ref().and_then(|state| state.paused.as_ref());
     let usage = engine::accounts::usage::of_mailbox(&store, &mailbox, pause, &app::call_settings(config)).await?;
-    let bytes = bytes_per_day(&mailbox, config.providers.imap_bytes_per_day).filter(|bytes| *bytes > 0);
+    let bytes = bytes_per_day(&mailbox, &app::call_settings(config)).filter(|bytes| *bytes > 0);
     if out.json {
         let ledger = json!({"live": counts.live, "gone": counts.gone, "unbalanced": counts.unbalanced});
         let shown = json!({

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use domain::{
     ConnectorError, ConsentFlow, ConsentGrant, MailboxId, MailboxSettings, MailboxState, Provider, Secret,
     redact_for_log,
@@ -25,11 +25,11 @@ use tracing::Instrument as _;
 use utoipa::IntoParams;
 
 use super::page::{self, ConsentFailure};
-use super::site::{ConsentSite, GOOGLE, MICROSOFT};
+use super::site::ConsentSite;
 use super::{check_throttle, cookie, record_forgery, set_cookie};
 use crate::App;
-use crate::api::Query;
 use crate::api::caller::admit;
+use crate::api::{Path, Problem, Query};
 use crate::edge::{ClientAddress, RequestId};
 
 /// How long to wait for another process that holds the grant of the same account.
@@ -47,39 +47,33 @@ pub struct ConsentCallbackParams {
     code: Option<String>,
     /// Error code, without a code.
     error: Option<String>,
-    /// `True` after admin consent at Microsoft.
+    /// `True` after admin consent to a directory.
     admin_consent: Option<String>,
 }
 
-/// Redirect URI for Google: connects the mailbox, or shows a page with the reason why not. Needs no key.
-#[utoipa::path(get, path = "/v1/oauth/google/callback", operation_id = "end_google_consent", tag = "mailboxes",
-    params(ConsentCallbackParams), security(()), responses(
-    (status = 200, description = "A page: the mailbox is connected", content_type = "text/html", body = String),
-    (status = 400, description = "A page: the state or code is invalid or expired", content_type = "text/html", body = String),
-    (status = 403, description = "A page: consent was refused, or started in another browser", content_type = "text/html", body = String),
-    (status = 409, description = "A page: another mailbox was chosen, or it is connected in another way", content_type = "text/html", body = String)))]
-pub async fn end_google(State(app): State<App>, Query(params): Query<ConsentCallbackParams>, parts: Parts) -> Response {
-    end(&app, &GOOGLE, params, &parts).await
-}
-
-/// Redirect URI for Microsoft: connects the mailbox, or shows a page with the reason why not. Needs no key.
+/// Redirect URI of a provider: connects the mailbox, or shows a page with the reason why not. Needs no key.
 ///
 /// Also the redirect URI of admin consent to a directory.
-#[utoipa::path(get, path = "/v1/oauth/microsoft/callback", operation_id = "end_microsoft_consent", tag = "mailboxes",
-    params(ConsentCallbackParams), security(()), responses(
+#[utoipa::path(get, path = "/v1/oauth/{provider}/callback", operation_id = "end_consent", tag = "mailboxes",
+    params(("provider" = String, Path, description = "Provider of the mailbox"), ConsentCallbackParams), security(()), responses(
     (status = 200, description = "A page: the mailbox is connected", content_type = "text/html", body = String),
     (status = 400, description = "A page: the state or code is invalid or expired", content_type = "text/html", body = String),
     (status = 403, description = "A page: consent was refused, or started in another browser", content_type = "text/html", body = String),
     (status = 409, description = "A page: another mailbox was chosen, or it is connected in another way", content_type = "text/html", body = String)))]
-pub async fn end_microsoft(
+pub async fn end(
     State(app): State<App>,
+    Path(segment): Path<String>,
     Query(params): Query<ConsentCallbackParams>,
     parts: Parts,
 ) -> Response {
-    end(&app, &MICROSOFT, params, &parts).await
+    match ConsentSite::find(app.providers, &segment) {
+        Some(site) => end_at(&app, site, params, &parts).await,
+        None => Problem::no_such_route().into_response(),
+    }
 }
 
-async fn end(app: &App, site: &'static ConsentSite, params: ConsentCallbackParams, parts: &Parts) -> Response {
+/// Ends a consent at this provider.
+pub async fn end_at(app: &App, site: ConsentSite, params: ConsentCallbackParams, parts: &Parts) -> Response {
     let mut used = None;
     let mut response = match complete(app, site, parts, params, &mut used).await {
         Ok(response) => response,
@@ -101,14 +95,14 @@ async fn end(app: &App, site: &'static ConsentSite, params: ConsentCallbackParam
 
 async fn complete(
     app: &App,
-    site: &'static ConsentSite,
+    site: ConsentSite,
     parts: &Parts,
     params: ConsentCallbackParams,
     used: &mut Option<String>,
 ) -> Result<Response, ConsentFailure> {
     let state = params.state.as_deref().unwrap_or_default();
     check_throttle(parts, app, state)?;
-    if site.provider == Provider::Outlook
+    if site.consent.has_admin_consent
         && let Some(directory) = app.engine.end_admin_consent(state).await?
     {
         return admin_consent_page(parts, &params, &directory);
@@ -123,8 +117,8 @@ async fn complete(
     admit(parts, app, tenant.id, tenant.plan_tier).await?;
     let code = code(site, params)?;
     let provider = app.consents.get(&site.provider);
-    let provider =
-        provider.ok_or_else(|| ConsentFailure::new(StatusCode::CONFLICT, "Connecting failed", site.not_configured))?;
+    let provider = provider
+        .ok_or_else(|| ConsentFailure::new(StatusCode::CONFLICT, "Connecting failed", site.consent.not_configured))?;
     let exchange = CodeExchange { app: app.clone(), site, provider: provider.clone(), parts: parts.clone(), returned };
     // A task of its own: a person who closes or reloads the page must not lose the grant just given.
     let task = tokio::spawn(async move { exchange.run(&code).await }.in_current_span());
@@ -135,7 +129,7 @@ async fn complete(
 /// Exchanges an authorisation code for a grant and connects the mailbox with it.
 struct CodeExchange {
     app: App,
-    site: &'static ConsentSite,
+    site: ConsentSite,
     provider: Arc<dyn ConsentFlow>,
     parts: Parts,
     returned: ConsentReturn,
@@ -158,7 +152,7 @@ impl CodeExchange {
     async fn consented(&self, code: &Secret<String>) -> Result<Mailbox, ConsentFailure> {
         let Self { app, site, provider, parts, returned } = self;
         let exchanged = provider.exchange(code, &returned.verifier, &returned.redirect_uri).await;
-        let consented = exchanged.map_err(|e| exchange_failure(site, &e))?;
+        let consented = exchanged.map_err(|e| exchange_failure(*site, &e))?;
         let grant = match consented_address(&consented).filter(|_| returned.request.address.is_none()) {
             Some(address) => match self.hold_grant(&address).await {
                 Ok(grant) => grant,
@@ -169,7 +163,7 @@ impl CodeExchange {
             },
             None => None,
         };
-        let outcome = match connect(app, site, parts, returned, &consented).await {
+        let outcome = match connect(app, *site, parts, returned, &consented).await {
             Err(failure) => Err(revoke(app, provider.as_ref(), &consented, failure).await),
             connected => connected,
         };
@@ -196,13 +190,13 @@ fn consented_address(consented: &ConsentGrant) -> Option<String> {
     consented.address.as_deref().and_then(domain::address::canonical)
 }
 
-fn code(site: &ConsentSite, params: ConsentCallbackParams) -> Result<Secret<String>, ConsentFailure> {
+fn code(site: ConsentSite, params: ConsentCallbackParams) -> Result<Secret<String>, ConsentFailure> {
     match (params.error.as_deref(), params.code) {
         (Some("access_denied"), _) => {
             Err(forbidden("Nothing was connected", "You did not give your consent. Nothing has changed."))
         }
         (Some(_), _) => {
-            let name = site.name;
+            let name = site.consent.name;
             let text =
                 format!("{name} refused the request; its page has the reason. Nothing has changed; start again.");
             Err(ConsentFailure::new(StatusCode::BAD_REQUEST, "The provider refused", text))
@@ -229,7 +223,7 @@ fn admin_consent_page(
     Ok(page::done(&parts.headers, "Mailroom is authorised", &text, json))
 }
 
-async fn open(app: &App, site: &ConsentSite, parts: &Parts, state: &str) -> Result<ConsentReturn, ConsentFailure> {
+async fn open(app: &App, site: ConsentSite, parts: &Parts, state: &str) -> Result<ConsentReturn, ConsentFailure> {
     match app.engine.end_consent(state, |name| cookie(&parts.headers, name)).await? {
         // A state that was sent to one provider must not come back from another.
         Ok(returned) if returned.request.provider == site.provider => Ok(returned),
@@ -256,8 +250,8 @@ fn forbidden(title: &'static str, text: impl Into<String>) -> ConsentFailure {
     ConsentFailure::new(StatusCode::FORBIDDEN, title, text)
 }
 
-fn exchange_failure(site: &ConsentSite, e: &ConnectorError) -> ConsentFailure {
-    let name = site.name;
+fn exchange_failure(site: ConsentSite, e: &ConnectorError) -> ConsentFailure {
+    let name = site.consent.name;
     match e {
         ConnectorError::Unauthorized(_) => {
             start_again(&format!("{name} does not accept this code: it was used before, or has expired."))
@@ -336,7 +330,7 @@ fn revoke_later(app: App, provider: Arc<dyn ConsentFlow>, consented: ConsentGran
 
 async fn connect(
     app: &App,
-    site: &ConsentSite,
+    site: ConsentSite,
     parts: &Parts,
     params: &ConsentReturn,
     consented: &ConsentGrant,
@@ -350,7 +344,7 @@ async fn connect(
         return Err(forbidden("A permission is missing", text));
     }
     let address = consented_address(consented);
-    let address = address.ok_or_else(|| start_again(&format!("{} did not name the mailbox.", site.name)))?;
+    let address = address.ok_or_else(|| start_again(&format!("{} did not name the mailbox.", site.consent.name)))?;
     if request.address.as_ref().is_some_and(|wanted| *wanted != address) {
         let text = "You chose another account than the requested one. Start again and choose that one.";
         return Err(ConsentFailure::new(StatusCode::CONFLICT, "Another account", text));
@@ -359,8 +353,10 @@ async fn connect(
     for _ in 0..MAX_CONNECT_ATTEMPTS {
         let existing = store.find_mailbox(&address).await?;
         let made = match &existing {
-            Some(existing) if !can_be_replaced(existing) => reconnect(app, parts, request, existing, consented).await,
-            existing => connect_new(app, parts, request, existing.as_ref(), &address, consented).await,
+            Some(existing) if !can_be_replaced(existing) => {
+                reconnect(app, site, parts, request, existing, consented).await
+            }
+            existing => connect_new(app, site, parts, request, existing.as_ref(), &address, consented).await,
         };
         match made {
             Ok(true) => {
@@ -403,13 +399,14 @@ impl From<StoreError> for ConnectFailure {
 /// Returns `false` if another request connected the address first.
 async fn connect_new(
     app: &App,
+    site: ConsentSite,
     parts: &Parts,
     request: &ConsentRequest,
     existing: Option<&Mailbox>,
     address: &str,
     consented: &ConsentGrant,
 ) -> Result<bool, ConnectFailure> {
-    let Some(secret) = consented.secret.clone() else { return Err(ConnectFailure::Consent(no_refresh_token(request))) };
+    let Some(secret) = consented.secret.clone() else { return Err(no_refresh_token(site)) };
     let id = existing.map_or_else(|| MailboxId::new(app.engine.store.clock()), |existing| existing.id);
     let settings = MailboxSettings { connection: json!({}), ..request.settings.clone() };
     let connect = ConnectRequest {
@@ -426,6 +423,7 @@ async fn connect_new(
 /// Gives an existing mailbox new credentials; its mail and settings stay.
 async fn reconnect(
     app: &App,
+    site: ConsentSite,
     parts: &Parts,
     request: &ConsentRequest,
     existing: &Mailbox,
@@ -443,15 +441,14 @@ async fn reconnect(
         (Some(secret), _) => engine.change_mailbox(existing, settings, Some(secret.clone())).await?,
         // The stored refresh token is still valid.
         (None, Some(_)) => drop(engine.resume_mailbox(existing, None).await?),
-        (None, None) => return Err(ConnectFailure::Consent(no_refresh_token(request))),
+        (None, None) => return Err(no_refresh_token(site)),
     }
     Ok(true)
 }
 
-fn no_refresh_token(request: &ConsentRequest) -> ConsentFailure {
-    let text = ConsentSite::of(request.provider)
-        .map_or("The provider granted no lasting access; start again.", |site| site.no_refresh_token);
-    ConsentFailure::new(StatusCode::CONFLICT, "Please start again", text)
+fn no_refresh_token(site: ConsentSite) -> ConnectFailure {
+    let text = site.consent.no_refresh_token;
+    ConnectFailure::Consent(ConsentFailure::new(StatusCode::CONFLICT, "Please start again", text))
 }
 
 async fn audit_record(

@@ -5,6 +5,7 @@
 //! settings of the mailbox, sealed. The outcome is a page for people.
 
 mod callback;
+mod declared_routes;
 mod page;
 mod site;
 mod start;
@@ -16,9 +17,9 @@ use axum::response::Response;
 use domain::Sha256;
 use engine::credentials::consent::CONSENT_LIFETIME;
 
-pub use callback::{__path_end_google, __path_end_microsoft, end_google, end_microsoft};
-pub use site::ConsentSite;
-pub use start::{__path_start_google, __path_start_microsoft, start_google, start_microsoft};
+pub use callback::{__path_end, end};
+pub use declared_routes::add_declared_routes;
+pub use start::{__path_start, start};
 
 use super::problem::Problem;
 use crate::App;

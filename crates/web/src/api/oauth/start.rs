@@ -12,15 +12,15 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::page::{self, ConsentFailure};
-use super::site::{ConsentSite, GOOGLE, MICROSOFT};
+use super::site::ConsentSite;
 use super::{check_throttle, record_forgery, set_cookie};
 use crate::App;
-use crate::api::Query;
 use crate::api::auth::{ChangeActor, TenantWriter};
 use crate::api::mailbox_changes::resolve_backfill;
 use crate::api::mailbox_settings::MailboxSettingsInput;
 use crate::api::problem::Problem;
 use crate::api::users::parse_address;
+use crate::api::{Path, Query};
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -54,37 +54,29 @@ pub struct LinkView {
     expires_at: Timestamp,
 }
 
-/// Get a link by which the owner of a Gmail mailbox connects it in a browser.
+/// Get a link by which the owner of a mailbox connects it in a browser.
 ///
-/// With a ticket: redirect the owner to Google.
-#[utoipa::path(get, path = "/v1/oauth/google/start", operation_id = "start_google_consent", tag = "mailboxes",
-    params(StartConsentParams), responses(
+/// With a ticket: redirect the owner to the provider.
+#[utoipa::path(get, path = "/v1/oauth/{provider}/start", operation_id = "start_consent", tag = "mailboxes",
+    params(("provider" = String, Path, description = "Provider of the mailbox"), StartConsentParams), responses(
     (status = 200, description = "A link that is valid for ten minutes", body = LinkView),
-    (status = 302, description = "With a ticket: redirect to Google", headers(("Location" = String))),
+    (status = 302, description = "With a ticket: redirect to the provider", headers(("Location" = String))),
     (status = 400, description = "With an invalid or expired ticket: a page for people", content_type = "text/html", body = String),
-    (status = 409, description = "Google is not configured on this server")))]
-pub async fn start_google(State(app): State<App>, Query(params): Query<StartConsentParams>, parts: Parts) -> Response {
-    start(&app, &GOOGLE, params, parts).await
-}
-
-/// Get a link by which the owner of an Outlook mailbox connects it in a browser.
-///
-/// With a ticket: redirect the owner to Microsoft.
-#[utoipa::path(get, path = "/v1/oauth/microsoft/start", operation_id = "start_microsoft_consent", tag = "mailboxes",
-    params(StartConsentParams), responses(
-    (status = 200, description = "A link that is valid for ten minutes", body = LinkView),
-    (status = 302, description = "With a ticket: redirect to Microsoft", headers(("Location" = String))),
-    (status = 400, description = "With an invalid or expired ticket: a page for people", content_type = "text/html", body = String),
-    (status = 409, description = "Microsoft is not configured on this server")))]
-pub async fn start_microsoft(
+    (status = 409, description = "The provider is not configured on this server")))]
+pub async fn start(
     State(app): State<App>,
+    Path(segment): Path<String>,
     Query(params): Query<StartConsentParams>,
     parts: Parts,
 ) -> Response {
-    start(&app, &MICROSOFT, params, parts).await
+    match ConsentSite::find(app.providers, &segment) {
+        Some(site) => start_at(&app, site, params, parts).await,
+        None => Problem::no_such_route().into_response(),
+    }
 }
 
-async fn start(app: &App, site: &ConsentSite, params: StartConsentParams, mut parts: Parts) -> Response {
+/// Starts a consent at this provider.
+pub async fn start_at(app: &App, site: ConsentSite, params: StartConsentParams, mut parts: Parts) -> Response {
     match &params.ticket {
         Some(ticket) => match redirect_to_provider(app, site, &parts, ticket).await {
             Ok(response) => response,
@@ -99,13 +91,13 @@ async fn start(app: &App, site: &ConsentSite, params: StartConsentParams, mut pa
 
 async fn create_link(
     app: &App,
-    site: &ConsentSite,
+    site: ConsentSite,
     params: StartConsentParams,
     parts: &mut Parts,
 ) -> Result<LinkView, Problem> {
     let by = TenantWriter::from_request_parts(parts, app).await?;
     if !app.consents.contains_key(&site.provider) {
-        return Err(Problem::conflict(site.not_configured));
+        return Err(Problem::conflict(site.consent.not_configured));
     }
     let address = params.address.as_deref().map(parse_address).transpose()?;
     let settings_input = MailboxSettingsInput {
@@ -123,7 +115,10 @@ async fn create_link(
         backfill: resolve_backfill(app, &by.store.tenant_settings().await?, params.backfill.as_deref())?,
     };
     let (ticket, expires_at) = app.engine.create_consent_ticket(&request).await?;
-    Ok(LinkView { url: format!("{}{}?ticket={ticket}", app.edge.settings.public_url, site.start), expires_at })
+    Ok(LinkView {
+        url: format!("{}{}?ticket={ticket}", app.edge.settings.public_url, site.consent.start_path()),
+        expires_at,
+    })
 }
 
 fn split_names(text: &str) -> Vec<String> {
@@ -132,7 +127,7 @@ fn split_names(text: &str) -> Vec<String> {
 
 async fn redirect_to_provider(
     app: &App,
-    site: &ConsentSite,
+    site: ConsentSite,
     parts: &Parts,
     ticket: &str,
 ) -> Result<Response, ConsentFailure> {
@@ -144,9 +139,9 @@ async fn redirect_to_provider(
         return Err(ConsentFailure::new(StatusCode::BAD_REQUEST, "This link is not valid", text));
     };
     let Some(provider) = app.consents.get(&site.provider) else {
-        return Err(ConsentFailure::new(StatusCode::CONFLICT, "Connecting failed", site.not_configured));
+        return Err(ConsentFailure::new(StatusCode::CONFLICT, "Connecting failed", site.consent.not_configured));
     };
-    let redirect_uri = format!("{}{}", app.edge.settings.public_url, site.callback);
+    let redirect_uri = format!("{}{}", app.edge.settings.public_url, site.consent.callback_path());
     let address = request.address.clone();
     let begun = app.engine.begin_consent(request, redirect_uri.clone()).await?;
     let url = provider.authorization_url(&AuthorizationRequest {

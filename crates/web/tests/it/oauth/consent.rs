@@ -2,9 +2,9 @@
 
 use domain::{Backfill, MailboxSettings, Provider};
 use engine::credentials::consent::ConsentRequest;
+use providers::registry::DECLARATIONS;
 use serde_json::{Value, json};
 use sim::google::Consent;
-use web::ConsentSite;
 
 use super::browser::{Browser, assert_page, parameter};
 use super::consent_app::{ConsentApp, on_each_consent_app};
@@ -52,6 +52,20 @@ async fn owner_connects_a_mailbox_in_a_browser() {
         assert_eq!(entry["action"], "mailbox.connect", "{entry}");
         assert!(text(&entry["actor"]).starts_with("key:"), "{entry}");
         assert_eq!(app.mailboxes(&app.beta_key).await, Vec::<Value>::new());
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn consent_starts_under_the_name_of_the_provider() {
+    on_each_consent_app(async |app: &ConsentApp<GoogleSite>| {
+        let link = app.get("/v1/oauth/gmail/start", &app.acme_key).await.expect(200).json();
+
+        assert!(text(&link["url"]).contains("/v1/oauth/google/start?ticket="), "{link}");
+        for unknown in ["imap", "files", "nobody"] {
+            let path = format!("/v1/oauth/{unknown}/start");
+            app.get(&path, &app.acme_key).await.assert_problem(404, "no such route");
+        }
     })
     .await;
 }
@@ -131,5 +145,5 @@ async fn operator_link(app: &ConsentApp<GoogleSite>) -> String {
         backfill: Backfill::All,
     };
     let (ticket, _) = app.engine.create_consent_ticket(&request).await.unwrap();
-    format!("{}?ticket={ticket}", ConsentSite::of(Provider::Gmail).unwrap().start)
+    format!("{}?ticket={ticket}", DECLARATIONS.consent(Provider::Gmail).unwrap().start_path())
 }

@@ -1,8 +1,9 @@
 //! What only Microsoft has: accounts of an organization and of a person, and directories that let us in as a whole.
 
-use domain::Provider;
+use domain::{ConsentFlow, Provider};
+use providers::registry::DECLARATIONS;
 use sim::google::Consent;
-use web::{ConsentSite, EdgeSettings};
+use web::EdgeSettings;
 
 use super::browser::{Browser, assert_page, decide, parameter};
 use super::consent_app::{ConsentApp, on_each_consent_app};
@@ -54,9 +55,9 @@ async fn owners_connect_work_and_personal_accounts() {
 /// As `mailroom mailbox authorize outlook` makes it.
 async fn authorize_link(app: &ConsentApp<MicrosoftSite>) -> String {
     let state = app.engine.begin_admin_consent("contoso.test").await.unwrap();
-    let callback = ConsentSite::of(Provider::Outlook).unwrap().callback;
+    let callback = DECLARATIONS.consent(Provider::Outlook).unwrap().callback_path();
     let redirect_uri = format!("{}{callback}", EdgeSettings::default().public_url);
-    app.site.oauth().admin_consent("contoso.test", &redirect_uri, &state)
+    app.site.oauth().admin_consent_url("contoso.test", &redirect_uri, &state).unwrap()
 }
 
 fn is_authorized(app: &ConsentApp<MicrosoftSite>) -> bool {

@@ -38,6 +38,7 @@ impl Algorithm {
     }
 }
 
+/// Why a token is refused before its claims are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenRefusal {
     Malformed,
@@ -61,6 +62,18 @@ pub struct SignedToken<'a> {
     pub head: TokenHeader,
     signed: &'a str,
     signature: Vec<u8>,
+}
+
+impl TokenRefusal {
+    /// Completes a sentence about the token.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Malformed => "it is malformed",
+            Self::WrongAlgorithm => "it is not signed with the configured algorithm",
+            Self::UnknownKey => "it is signed with a key that the issuer does not publish",
+            Self::WrongSignature => "its signature is wrong",
+        }
+    }
 }
 
 impl<'a> SignedToken<'a> {

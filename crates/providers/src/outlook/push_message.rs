@@ -3,12 +3,10 @@
 
 use std::fmt;
 
-use domain::{Secret, Sha256};
+use domain::{PushBatch, PushKind, PushNotification, PushSubject, Secret, Sha256};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde_json::Value;
-
-use crate::sync::push::record::PushKind;
 
 /// The longest accepted id; Microsoft's are UUIDs.
 const MAX_ID_BYTES: usize = 255;
@@ -20,27 +18,9 @@ const MAX_CLIENT_STATE_BYTES: usize = 128;
 const MAX_RESOURCE_BYTES: usize = 4096;
 
 /// The most notifications of one call: far more than Graph sends, at some hundred bytes each.
-pub const MAX_NOTIFICATIONS: usize = 5000;
+const MAX_NOTIFICATIONS: usize = 5000;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GraphNotification {
-    pub subscription: String,
-    /// The secret that only Graph and the process that subscribed know.
-    pub client_state: Secret<String>,
-    /// An id that is the same however often the notification is delivered.
-    pub id: Option<String>,
-    pub kind: PushKind,
-}
-
-impl GraphNotification {
-    pub fn client_state_hash(&self) -> Sha256 {
-        Sha256::of(self.client_state.expose().as_bytes())
-    }
-}
-
-/// The notifications of a call in their order, or why one is malformed.
-#[derive(Debug)]
-pub struct GraphNotifications(pub Vec<Result<GraphNotification, &'static str>>);
+struct GraphNotifications(PushBatch);
 
 #[derive(Deserialize)]
 struct GraphEnvelope {
@@ -48,10 +28,10 @@ struct GraphEnvelope {
 }
 
 /// Parses the body of a call. The error says nothing of the content.
-pub fn read(body: &[u8]) -> Result<GraphNotifications, &'static str> {
-    let GraphEnvelope { value } =
+pub fn read(body: &[u8]) -> Result<PushBatch, &'static str> {
+    let envelope: GraphEnvelope =
         serde_json::from_slice(body).map_err(|_| "the body is not a Microsoft Graph notification")?;
-    Ok(value)
+    Ok(envelope.value.0)
 }
 
 /// Parses one by one, so that a hostile body does not become many times as large in memory.
@@ -80,7 +60,7 @@ impl<'de> Deserialize<'de> for GraphNotifications {
     }
 }
 
-fn parse_notification(value: &Value) -> Result<GraphNotification, &'static str> {
+fn parse_notification(value: &Value) -> Result<PushNotification, &'static str> {
     let subscription = text(value, "subscriptionId")
         .filter(|notification_id| is_id(notification_id))
         .ok_or("subscriptionId is missing or not valid")?;
@@ -105,12 +85,9 @@ fn parse_notification(value: &Value) -> Result<GraphNotification, &'static str> 
         // Lifecycle events have no id, and the same one may come again next week.
         PushKind::WatchExpiring | PushKind::WatchEnded | PushKind::Missed => None,
     };
-    Ok(GraphNotification {
-        subscription: subscription.to_owned(),
-        client_state: Secret::new(client_state.to_owned()),
-        id,
-        kind,
-    })
+    let subject =
+        PushSubject::Subscription { id: subscription.to_owned(), client_state: Secret::new(client_state.to_owned()) };
+    Ok(PushNotification { id, subject, kind })
 }
 
 /// Derives the id of a notification from its own id, else from the change, as long as that is one state of one message.
@@ -155,8 +132,8 @@ mod tests {
         notification
     }
 
-    fn read_all(items: &[Value]) -> Vec<Result<GraphNotification, &'static str>> {
-        read(json!({"value": items, "validationTokens": null}).to_string().as_bytes()).unwrap().0
+    fn read_all(items: &[Value]) -> PushBatch {
+        read(json!({"value": items, "validationTokens": null}).to_string().as_bytes()).unwrap()
     }
 
     #[test]
@@ -171,12 +148,9 @@ mod tests {
             (vec![("lifecycleEvent", json!("reauthorizationRequired"))], PushKind::WatchExpiring),
         ] {
             let notification = read_all(&[changed(&changes)]).remove(0).unwrap();
-            let wanted = ("s1", "secret", kind);
-            assert_eq!(
-                (&*notification.subscription, &**notification.client_state.expose(), notification.kind),
-                wanted,
-                "{changes:?}"
-            );
+            let subject =
+                PushSubject::Subscription { id: "s1".to_owned(), client_state: Secret::new("secret".to_owned()) };
+            assert_eq!((&notification.subject, notification.kind), (&subject, kind), "{changes:?}");
             assert_eq!(notification.id.is_some(), matches!(kind, PushKind::Changed | PushKind::Deleted), "{changes:?}");
         }
     }

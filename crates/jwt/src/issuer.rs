@@ -1,24 +1,31 @@
 //! An issuer of signed tokens, with a cache of its public keys, which are fetched when they are needed.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use domain::redact_for_log;
+use futures_util::future::BoxFuture;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::jwt::{Algorithm, PublicKeys, SignedToken, TokenRefusal};
-use super::{Documents, is_safe_url};
+use crate::safe_url::is_safe_url;
+use crate::signed_token::{Algorithm, PublicKeys, SignedToken, TokenRefusal};
 
 /// The age at which the keys are fetched again in the background, so that a withdrawn key is dropped.
-pub(super) const KEYS_REFRESH_AFTER: Duration = Duration::from_secs(600);
+const KEYS_REFRESH_AFTER: Duration = Duration::from_secs(600);
 
 /// The keys are fetched at most this often, however many tokens come with unknown keys.
-pub(super) const MIN_FETCH_INTERVAL: Duration = Duration::from_secs(10);
+const MIN_FETCH_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Fetches JSON documents of an issuer, within a short timeout.
+pub trait Documents: fmt::Debug + Send + Sync {
+    fn get<'a>(&'a self, url: &'a str) -> BoxFuture<'a, anyhow::Result<Value>>;
+}
 
 /// Where the keys of an issuer are published.
 #[derive(Debug)]
-pub(crate) enum KeySetSource {
+pub enum KeySetSource {
     /// Named by the discovery document of this OpenID Connect issuer.
     Issuer(String),
     /// At this URL.
@@ -27,7 +34,7 @@ pub(crate) enum KeySetSource {
 
 /// The outcome of checking a token.
 #[derive(Debug)]
-pub(crate) enum TokenCheck {
+pub enum TokenCheck {
     /// The issuer has signed it; the claims are not checked yet.
     Claims(Value),
     Refused(TokenRefusal),
@@ -37,7 +44,7 @@ pub(crate) enum TokenCheck {
 
 /// An issuer. Cheap to clone; clones share the cache.
 #[derive(Debug, Clone)]
-pub(crate) struct Issuer(Arc<IssuerInner>);
+pub struct Issuer(Arc<IssuerInner>);
 
 #[derive(Debug)]
 struct IssuerInner {
@@ -90,7 +97,7 @@ impl Issuer {
     }
 
     /// Returns the keys, fetched again if this one is not among them.
-    pub(super) async fn keys_for(&self, id: Option<&str>) -> Arc<PublicKeys> {
+    async fn keys_for(&self, id: Option<&str>) -> Arc<PublicKeys> {
         let (keys, since) = self.cached_keys();
         if keys.has(id) {
             if since.is_some_and(|since| since.elapsed() > KEYS_REFRESH_AFTER) && self.may_fetch() {
@@ -166,5 +173,103 @@ impl Issuer {
 
     fn cache(&self) -> MutexGuard<'_, IssuerKeys> {
         self.0.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use ring::rand::SystemRandom;
+    use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
+    use serde_json::json;
+
+    use super::*;
+
+    const ISSUER: &str = "https://login.example";
+
+    /// Counts how often its keys are fetched.
+    #[derive(Debug, Default)]
+    struct KeyServer {
+        keys: Mutex<Vec<Value>>,
+        asked: AtomicUsize,
+        is_away: AtomicBool,
+    }
+
+    #[derive(Debug, Clone, Default)]
+    struct KeyDocuments(Arc<KeyServer>);
+
+    impl Documents for KeyDocuments {
+        fn get<'a>(&'a self, url: &'a str) -> BoxFuture<'a, anyhow::Result<Value>> {
+            Box::pin(async move {
+                anyhow::ensure!(!self.0.is_away.load(Ordering::SeqCst), "it is away");
+                if url.ends_with("/.well-known/openid-configuration") {
+                    self.0.asked.fetch_add(1, Ordering::SeqCst);
+                    return Ok(json!({"issuer": ISSUER, "jwks_uri": "https://login.example/keys"}));
+                }
+                Ok(json!({"keys": *self.0.keys.lock().unwrap()}))
+            })
+        }
+    }
+
+    impl KeyDocuments {
+        fn issuer(&self) -> Issuer {
+            let source = KeySetSource::Issuer(ISSUER.to_owned());
+            Issuer::new("auth.oidc.issuer", source, Algorithm::Es256, Box::new(self.clone()))
+        }
+
+        fn add_key(&self, id: &str) {
+            let random = SystemRandom::new();
+            let made = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).unwrap();
+            let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, made.as_ref(), &random).unwrap();
+            let [x, y] = [1..33, 33..65].map(|range| URL_SAFE_NO_PAD.encode(&key.public_key().as_ref()[range]));
+            let jwk = json!({"kty": "EC", "crv": "P-256", "use": "sig", "kid": id, "x": x, "y": y});
+            self.0.keys.lock().unwrap().push(jwk);
+        }
+
+        fn set_away(&self, is_away: bool) {
+            self.0.is_away.store(is_away, Ordering::SeqCst);
+        }
+
+        fn asked(&self) -> usize {
+            self.0.asked.load(Ordering::SeqCst)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unknown_keys_are_fetched_at_most_once_per_interval() {
+        let server = KeyDocuments::default();
+        let issuer = server.issuer();
+        server.set_away(true);
+        assert!(issuer.keys_for(Some("one")).await.is_empty());
+        server.set_away(false);
+        server.add_key("one");
+        tokio::time::advance(MIN_FETCH_INTERVAL).await;
+        assert!(issuer.keys_for(Some("one")).await.has(Some("one")));
+        assert_eq!(server.asked(), 1);
+
+        server.add_key("two");
+        let storm = (0..100).map(|number| {
+            let issuer = issuer.clone();
+            async move { issuer.keys_for(Some(&format!("nobody's {number}"))).await }
+        });
+        futures_util::future::join_all(storm).await;
+        assert_eq!(server.asked(), 1, "it was asked a moment ago");
+        tokio::time::advance(MIN_FETCH_INTERVAL).await;
+        assert!(issuer.keys_for(Some("two")).await.has(Some("one")), "one key follows the other");
+        assert_eq!(server.asked(), 2);
+
+        server.set_away(true);
+        tokio::time::advance(KEYS_REFRESH_AFTER * 9).await;
+        assert!(issuer.keys_for(Some("two")).await.has(Some("two")), "it is old, and all there is");
+        server.set_away(false);
+        server.0.keys.lock().unwrap().remove(0);
+        tokio::time::advance(MIN_FETCH_INTERVAL).await;
+        while issuer.keys_for(Some("two")).await.has(Some("one")) {
+            tokio::task::yield_now().await; // the one that was withdrawn is forgotten beside what goes on
+        }
+        assert_eq!(server.asked(), 3);
     }
 }

@@ -4,17 +4,9 @@
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use domain::{PushKind, PushNotification, PushSubject};
 use serde::Deserialize;
 use serde_json::Value;
-
-/// A parsed push of Gmail.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GmailPush {
-    /// The id that Pub/Sub gives the message, however often it delivers it.
-    pub message: String,
-    /// In canonical case.
-    pub address: String,
-}
 
 /// The longest accepted messageId; Google's are numbers of some 16 digits.
 const MAX_MESSAGE_ID_BYTES: usize = 255;
@@ -44,7 +36,7 @@ struct GmailNotification {
 }
 
 /// Parses the body of a push. The error says what is wrong, and nothing of the content.
-pub fn read(body: &[u8]) -> Result<GmailPush, &'static str> {
+pub fn read(body: &[u8]) -> Result<PushNotification, &'static str> {
     let PubSubEnvelope { message } = serde_json::from_slice(body).map_err(|_| "the body is not a Pub/Sub message")?;
     let message_id = message.message_id.or(message.snake_message_id).ok_or("messageId is missing")?;
     if message_id.is_empty()
@@ -61,7 +53,7 @@ pub fn read(body: &[u8]) -> Result<GmailPush, &'static str> {
         return Err("historyId is not a number");
     }
     let address = domain::address::canonical(&data.address).ok_or("emailAddress is not an email address")?;
-    Ok(GmailPush { message: message_id, address })
+    Ok(PushNotification { id: Some(message_id), subject: PushSubject::Account(address), kind: PushKind::Changed })
 }
 
 /// Decodes Base64 of either alphabet, padded or not.
@@ -92,7 +84,11 @@ mod tests {
     fn every_encoding_of_a_push_is_parsed() {
         // With bytes that the two alphabets spell differently.
         let inner = json!({"emailAddress": "Me>?~~@Acme.Test".replace('>', "ÿ"), "historyId": 987}).to_string();
-        let wanted = GmailPush { message: "17".into(), address: "meÿ?~~@acme.test".into() };
+        let wanted = PushNotification {
+            id: Some("17".into()),
+            subject: PushSubject::Account("meÿ?~~@acme.test".into()),
+            kind: PushKind::Changed,
+        };
         let spellings = [
             STANDARD.encode(&inner),
             STANDARD_NO_PAD.encode(&inner),
@@ -107,7 +103,7 @@ mod tests {
             assert_eq!(read(&body(&both)).as_ref(), Ok(&wanted));
         }
         let text = data(&json!({"emailAddress": "me@acme.test", "historyId": "987", "more": []}));
-        assert_eq!(read(&body(&text)).unwrap().address, "me@acme.test");
+        assert_eq!(read(&body(&text)).unwrap().subject, PushSubject::Account("me@acme.test".into()));
     }
 
     #[test]
