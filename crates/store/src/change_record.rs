@@ -6,14 +6,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use domain::{Sha256, TenantId};
-use jiff::{SignedDuration, Timestamp};
+use domain::TenantId;
+use jiff::Timestamp;
 
-use crate::sql::secrets::SealedSecret;
+use crate::sql::idempotency::StoredReply;
 use crate::{CommitOutcome, Scope, Store, StoreError, Unit};
-
-/// How long a reply is kept for a repeated request.
-pub const REPLY_RETENTION: SignedDuration = SignedDuration::from_hours(24);
 
 #[derive(Debug, Clone)]
 pub struct ChangeRecord {
@@ -23,26 +20,6 @@ pub struct ChangeRecord {
     /// JSON, without secrets. `None`: it was recorded before, as an intention.
     pub entry: Option<String>,
     pub reply: Option<StoredReply>,
-}
-
-/// The reply to a request with an idempotency key, returned again when the request is repeated.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredReply {
-    /// The owner of the idempotency key.
-    pub tenant: TenantId,
-    pub key_hash: Sha256,
-    pub request_hash: Sha256,
-    pub status: u16,
-    /// Headers besides those that every reply has.
-    pub headers: Vec<(String, String)>,
-    pub body: ReplyBody,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ReplyBody {
-    Plain(String),
-    /// A body that shows a secret.
-    Sealed(SealedSecret),
 }
 
 /// A record, and whether it is committed.

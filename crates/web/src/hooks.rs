@@ -12,7 +12,8 @@ use engine::sync::push::PushError;
 use utoipa::openapi::OpenApi as Description;
 
 use crate::App;
-use crate::api::{Path, Problem};
+use crate::parameters::Path;
+use crate::problem::Problem;
 
 /// Validation tokens have some hundred characters.
 const MAX_VALIDATION_TOKEN_CHARS: usize = 2048;

@@ -7,6 +7,8 @@ mod event_hub;
 mod health;
 mod hooks;
 mod metrics;
+mod parameters;
+mod problem;
 
 use std::collections::HashMap;
 use std::io;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use content::spool::SpoolableBytes;
 use serde::Serialize;
-use store::sql::blobs::BlobLocation;
+use store::blobs::BlobLocation;
 use store::sql::mailboxes::Mailbox;
 use store::{StoreError, TenantStore};
 

@@ -22,10 +22,9 @@ use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutPayload}
 
 use crate::StoreError;
 use crate::failpoint::{self, Effect};
-use crate::sql::blobs::BlobLocation;
 pub use copy::{CopyError, ExpectedObject};
 use error::error;
-pub use pack::{BlobEncoding, Pack, PackBuilder, PackMember, decode_blob};
+pub use pack::{BlobEncoding, BlobLocation, Pack, PackBuilder, PackMember, decode_blob};
 pub use remote::{RemoteKind, RemoteSettings};
 pub use stream::ReadError;
 

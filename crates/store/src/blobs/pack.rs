@@ -6,7 +6,6 @@ use std::collections::HashSet;
 use domain::Sha256;
 
 use crate::StoreError;
-use crate::sql::blobs::BlobLocation;
 
 /// Fast enough to keep up with the parser; mail text still shrinks to a third.
 pub(super) const COMPRESSION_LEVEL: i32 = 1;
@@ -34,6 +33,17 @@ impl BlobEncoding {
 #[derive(Debug, Clone)]
 pub struct PackMember {
     pub sha256: Sha256,
+    pub offset: u64,
+    pub stored_bytes: u64,
+    pub size_bytes: u64,
+    pub encoding: BlobEncoding,
+}
+
+/// The location of a blob in a pack.
+#[derive(Debug, Clone)]
+pub struct BlobLocation {
+    pub sha256: Sha256,
+    pub object_key: String,
     pub offset: u64,
     pub stored_bytes: u64,
     pub size_bytes: u64,

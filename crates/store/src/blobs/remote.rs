@@ -12,10 +12,9 @@ use object_store::prefix::PrefixStore;
 use object_store::signer::Signer;
 use object_store::{BackoffConfig, ClientOptions, Error, ObjectStore, RetryConfig};
 
-use super::{BlobBackend, BlobEncoding, Blobs, truncated_pack};
+use super::{BlobBackend, BlobEncoding, BlobLocation, Blobs, truncated_pack};
 use crate::StoreError;
 use crate::error::chain;
-use crate::sql::blobs::BlobLocation;
 
 /// Between two attempts of a write whose answer was lost.
 pub(super) const LOST_ANSWER_RETRY_DELAY: Duration = Duration::from_millis(100);

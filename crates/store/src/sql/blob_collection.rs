@@ -8,8 +8,8 @@ use domain::{PackId, Sha256, TenantId};
 use jiff::{SignedDuration, Timestamp};
 
 use super::any;
-use super::blobs::{BlobLocation, LOCATION_COLUMNS, blob_location};
-use crate::blobs::PackMember;
+use super::blobs::{LOCATION_COLUMNS, blob_location};
+use crate::blobs::{BlobLocation, PackMember};
 use crate::failpoint::{self, Effect};
 use crate::unit::{Insert, InsertBatching};
 use crate::value::ColumnType;

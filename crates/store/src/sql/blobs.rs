@@ -5,22 +5,11 @@ use std::collections::HashSet;
 use domain::{PackId, PackState, Sha256};
 
 use super::any;
-use crate::blobs::{BlobEncoding, PackMember};
+use crate::blobs::{BlobEncoding, BlobLocation, PackMember};
 use crate::failpoint::{self, Effect, Guard};
 use crate::unit::{Insert, InsertBatching};
 use crate::value::ColumnType;
 use crate::{Precondition, Row, StoreError, TenantStore, TenantUnit, params};
-
-/// The location of a blob in a pack.
-#[derive(Debug, Clone)]
-pub struct BlobLocation {
-    pub sha256: Sha256,
-    pub object_key: String,
-    pub offset: u64,
-    pub stored_bytes: u64,
-    pub size_bytes: u64,
-    pub encoding: BlobEncoding,
-}
 
 pub(super) const LOCATION_COLUMNS: &str =
     "b.sha256, p.object_key, b.pack_offset, b.stored_bytes, b.size_bytes, b.encoding";

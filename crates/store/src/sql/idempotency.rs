@@ -1,10 +1,33 @@
 //! Kept replies to requests with an idempotency key.
 
 use domain::{Sha256, TenantId};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
-use crate::change_record::{REPLY_RETENTION, ReplyBody, StoredReply};
+use super::secrets::{SealedSecret, sealed_from};
 use crate::{Precondition, Row, StoreError, SystemStore, Unit, params};
+
+/// How long a reply is kept for a repeated request.
+const REPLY_RETENTION: SignedDuration = SignedDuration::from_hours(24);
+
+/// The reply to a request with an idempotency key, returned again when the request is repeated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredReply {
+    /// The owner of the idempotency key.
+    pub tenant: TenantId,
+    pub key_hash: Sha256,
+    pub request_hash: Sha256,
+    pub status: u16,
+    /// Headers besides those that every reply has.
+    pub headers: Vec<(String, String)>,
+    pub body: ReplyBody,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReplyBody {
+    Plain(String),
+    /// A body that shows a secret.
+    Sealed(SealedSecret),
+}
 
 impl Unit {
     pub(crate) fn put_reply(&mut self, answer: &StoredReply, at: Timestamp) {
@@ -92,6 +115,6 @@ fn corrupt(e: impl std::fmt::Display) -> StoreError {
 fn body(row: &Row) -> Result<ReplyBody, StoreError> {
     match row.get::<Option<String>>(3)? {
         Some(body) => Ok(ReplyBody::Plain(body)),
-        None => Ok(ReplyBody::Sealed(super::secrets::sealed_from(row, 4)?)),
+        None => Ok(ReplyBody::Sealed(sealed_from(row, 4)?)),
     }
 }

@@ -4,7 +4,8 @@ use domain::{MailboxId, PackId, Sha256};
 use serde::Serialize;
 
 use super::any;
-use super::blobs::{BlobLocation, LOCATION_COLUMNS, blob_location};
+use super::blobs::{LOCATION_COLUMNS, blob_location};
+use crate::blobs::BlobLocation;
 use crate::{Dialect, Row, StoreError, SystemStore, TenantStore, Unit, Value, params};
 
 /// An inconsistency, how often it occurs, and one example.

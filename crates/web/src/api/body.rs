@@ -8,8 +8,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 
-use super::invalid_fields::{ROOT_PATH, RequestPart, invalid_field};
-use super::problem::Problem;
+use super::problem::{Problem, ROOT_PATH, RequestPart, invalid_field};
 use crate::edge::is_body_timeout;
 
 /// Body of a request without parameters: absent or `{}`.

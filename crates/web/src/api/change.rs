@@ -19,7 +19,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use store::change_record::{ChangeRecord, ReplyBody as StoredBody, StoredReply};
+use store::change_record::ChangeRecord;
+use store::sql::idempotency::{ReplyBody as StoredBody, StoredReply};
 
 use super::auth::ChangeActor;
 use super::body::{self, EmptyBody};

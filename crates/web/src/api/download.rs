@@ -9,8 +9,8 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use engine::{Engine, MAX_BUFFERED_BLOB_BYTES};
 use futures_util::stream;
+use store::blobs::BlobLocation;
 use store::blobs::ReadError;
-use store::sql::blobs::BlobLocation;
 use store::{StoreError, TenantStore};
 
 use super::problem::Problem;

@@ -14,7 +14,6 @@ mod download;
 mod emails;
 mod event_types;
 mod events;
-mod invalid_fields;
 mod job_changes;
 mod jobs;
 mod keys;
@@ -24,7 +23,6 @@ mod mailboxes;
 mod oauth;
 mod openapi;
 mod page;
-mod problem;
 mod settings_schemas;
 mod signed_urls;
 mod tenant_settings;
@@ -33,7 +31,6 @@ mod usage;
 mod users;
 mod webhooks;
 
-use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Json, Router};
@@ -42,18 +39,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::App;
+use crate::parameters::{Path, Query};
+use crate::problem::{self, Problem};
 pub use change::InFlightKeys;
-pub use problem::Problem;
-
-/// Query parameters; like axum's, but a rejection is a [`Problem`].
-#[derive(Debug, FromRequestParts)]
-#[from_request(via(axum::extract::Query), rejection(Problem))]
-struct Query<T>(T);
-
-/// Path parameters; like axum's, but a rejection is a [`Problem`].
-#[derive(Debug, FromRequestParts)]
-#[from_request(via(axum::extract::Path), rejection(Problem))]
-pub struct Path<T>(pub T);
 
 /// Header that makes a repeated request safe.
 #[derive(IntoParams)]

@@ -73,3 +73,23 @@ impl<T> Page<T> {
         Page { items: self.items.into_iter().map(each).collect(), next_cursor: self.next_cursor }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::extract::Query;
+
+    #[test]
+    fn invalid_parameters_are_named() {
+        for (query, detail) in [
+            ("limit=x", "limit: must be a whole number, 0 or more"),
+            ("limit=", "limit: must be a whole number, 0 or more"),
+            ("limit=1&limit=2", "limit: is given twice"),
+            ("page=1", "page: is not a parameter of this request"),
+        ] {
+            let uri = format!("/v1/mailboxes?{query}").parse().unwrap();
+            let refused = Query::<PageParams>::try_from_uri(&uri).unwrap_err();
+            assert_eq!(Problem::from(refused).detail(), detail);
+        }
+    }
+}

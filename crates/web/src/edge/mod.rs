@@ -40,7 +40,7 @@ use tokio::time::{Instant, timeout};
 use tracing::Instrument;
 
 use crate::App;
-use crate::api::Problem;
+use crate::problem::Problem;
 use concurrency::ConcurrencyLimiter;
 use key_usage::KeyUsage;
 use rate_limiter::RateLimiter;

@@ -8,7 +8,7 @@ use domain::{PlanTier, TenantId};
 
 use super::concurrency::RequestPermit;
 use super::rate_limiter::{RateDecision, RateLimitStatus, RateLimiter};
-use crate::api::Problem;
+use crate::problem::Problem;
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");

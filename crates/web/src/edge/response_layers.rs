@@ -10,7 +10,7 @@ use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::Predicate;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
-use crate::api::Problem;
+use crate::problem::Problem;
 
 /// Smaller responses fit into a packet or two uncompressed.
 const MIN_COMPRESSED_BYTES: u64 = 1024;

@@ -15,7 +15,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::Serialize;
 use store::blobs::{Blobs, CopyError, ExpectedObject};
 use store::failpoint::{self, Effect};
-use store::{Location, Store, StoreError, migrate, snapshot};
+use store::{Location, Store, StoreError, backup, migrate};
 use tempfile::TempPath;
 
 use super::CONCURRENT_COPIES;
@@ -218,7 +218,7 @@ impl DatabaseTarget {
             Self::Restored => Ok(()),
             Self::Sqlite(path) => install_sqlite(&folder.database(database), database, &path),
             Self::Postgres { url, store, lock } => {
-                snapshot::restore_dump(&url, &folder.database(database), lock.file.try_clone()?).await?;
+                backup::restore_dump(&url, &folder.database(database), lock.file.try_clone()?).await?;
                 store.migrate().await?;
                 lock.remove();
                 Ok(())

@@ -7,8 +7,7 @@ use std::collections::HashMap;
 
 use domain::Sha256;
 use futures_util::{StreamExt, TryStreamExt};
-use store::blobs::{self, ReadError};
-use store::sql::blobs::BlobLocation;
+use store::blobs::{self, BlobLocation, ReadError};
 use store::sql::verify::PackLocation;
 use store::{StoreError, TenantStore};
 

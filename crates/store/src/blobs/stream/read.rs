@@ -12,8 +12,7 @@ use tokio::sync::mpsc::{Sender, channel};
 
 use super::pipe::{PieceReader, PieceWriter};
 use crate::StoreError;
-use crate::blobs::{BlobEncoding, Blobs};
-use crate::sql::blobs::BlobLocation;
+use crate::blobs::{BlobEncoding, BlobLocation, Blobs};
 
 /// Decoded bytes that are handed on at a time.
 const READ_BUFFER_BYTES: usize = 128 << 10;

@@ -6,8 +6,7 @@ use std::time::Duration;
 use domain::Sha256;
 use futures_util::TryStreamExt;
 use store::StoreError;
-use store::blobs::{BlobEncoding, Blobs, PackBuilder, PackMember, ReadError, RemoteKind};
-use store::sql::blobs::BlobLocation;
+use store::blobs::{BlobEncoding, BlobLocation, Blobs, PackBuilder, PackMember, ReadError, RemoteKind};
 use store::testing::object_stores;
 
 use super::proxy::fetch;

@@ -7,7 +7,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 
-use crate::api::problem::Problem;
+use crate::problem::Problem;
 
 /// Content security policy: no scripts, no resources, no frames.
 const CONTENT_POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";

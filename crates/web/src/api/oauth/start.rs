@@ -18,9 +18,9 @@ use crate::App;
 use crate::api::auth::{ChangeActor, TenantWriter};
 use crate::api::mailbox_changes::resolve_backfill;
 use crate::api::mailbox_settings::MailboxSettingsInput;
-use crate::api::problem::Problem;
 use crate::api::users::parse_address;
 use crate::api::{Path, Query};
+use crate::problem::Problem;
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

@@ -1,5 +1,7 @@
 //! Errors as `application/problem+json` (RFC 9457).
 
+mod invalid_fields;
+
 use std::error::Error;
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use serde::Serialize;
 use store::{Precondition, StoreError};
 use utoipa::ToSchema;
 
-use super::invalid_fields::{RequestPart, invalid_field};
+pub use invalid_fields::{ROOT_PATH, RequestPart, invalid_field};
 
 /// Error response (RFC 9457).
 #[derive(Debug, Clone, Serialize, ToSchema)]
