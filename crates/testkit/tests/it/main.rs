@@ -3,8 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "this whole program is a test")]
 
 mod app;
+mod arrows;
 mod contract;
 mod names;
 mod provider_names;
+mod sources;
 mod storm;
 mod world;

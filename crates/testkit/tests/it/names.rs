@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+
+use crate::sources::{SourceFile, source_files, workspace};
 
 /// The longest name of a test: one claim fits.
 const MAX_TEST_NAME_CHARS: usize = 60;
@@ -57,43 +58,6 @@ fn planted_names_are_found() {
     assert_eq!(forbidden_types(&planted, &forbidden_names()), ["planted.rs:1: Told"]);
     assert_eq!(doubled_types(std::slice::from_ref(&planted)), ["planted: Lease: planted.rs:2, planted.rs:4"]);
     assert_eq!(long_test_names(&planted).len(), 1);
-}
-
-pub struct SourceFile {
-    pub crate_name: String,
-    pub path: String,
-    pub text: String,
-}
-
-fn workspace() -> PathBuf {
-    Path::new("../..").canonicalize().unwrap()
-}
-
-pub fn source_files() -> Vec<SourceFile> {
-    let root = workspace();
-    let mut files = vec![];
-    for folder in fs::read_dir(root.join("crates")).unwrap() {
-        let folder = folder.unwrap().path();
-        let crate_name = folder.file_name().unwrap().to_string_lossy().into_owned();
-        collect_files(&root, &folder, &crate_name, &mut files);
-    }
-    assert!(files.len() > 500, "only {} source files were found", files.len());
-    files
-}
-
-fn collect_files(root: &Path, folder: &Path, crate_name: &str, files: &mut Vec<SourceFile>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            collect_files(root, &path, crate_name, files);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(SourceFile {
-                crate_name: crate_name.to_owned(),
-                path: path.strip_prefix(root).unwrap().display().to_string(),
-                text: fs::read_to_string(&path).unwrap(),
-            });
-        }
-    }
 }
 
 fn glossary_words(glossary: &str) -> Vec<String> {

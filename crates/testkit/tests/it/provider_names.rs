@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::names::{SourceFile, source_files};
+use crate::sources::{SourceFile, source_files};
 
 const PROVIDER_WORDS: [&str; 6] = ["gmail", "google", "graph", "imap", "microsoft", "outlook"];
 
