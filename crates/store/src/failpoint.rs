@@ -1,5 +1,5 @@
 //! Failpoints, one before and one after every durable effect: a test makes the process die, stop or panic there, or leave
-//! out a guard.
+//! out a guard. [`around`] has both; what commits a unit names its effect by `commit_at`.
 //!
 //! Without the feature `testing` all of it compiles to nothing.
 
@@ -214,9 +214,17 @@ named! {
 /// Passes the failpoints right before and right after an effect, also one that was refused: tests wait there for a process
 /// that comes too late.
 pub async fn around<T>(effect: Effect, work: impl Future<Output = T>) -> T {
-    before(effect);
+    actions::pass("before", effect);
     let outcome = work.await;
-    after(effect);
+    actions::pass("after", effect);
+    outcome
+}
+
+/// Passes the failpoints around an effect like [`around`], where the work does not wait for anything.
+pub fn around_blocking<T>(effect: Effect, work: impl FnOnce() -> T) -> T {
+    actions::pass("before", effect);
+    let outcome = work();
+    actions::pass("after", effect);
     outcome
 }
 
@@ -224,9 +232,7 @@ pub async fn around<T>(effect: Effect, work: impl Future<Output = T>) -> T {
 mod actions {
     use super::{Effect, Guard};
 
-    pub fn before(_: Effect) {}
-
-    pub fn after(_: Effect) {}
+    pub fn pass(_: &str, _: Effect) {}
 
     pub fn refuses(_: Effect) -> bool {
         false
@@ -301,14 +307,6 @@ mod actions {
         plan
     }
 
-    pub fn before(effect: Effect) {
-        pass(&format!("before:{}", effect.name()));
-    }
-
-    pub fn after(effect: Effect) {
-        pass(&format!("after:{}", effect.name()));
-    }
-
     pub fn is_off(guard: Guard) -> bool {
         plan().off.iter().any(|name| name == guard.name())
     }
@@ -318,7 +316,9 @@ mod actions {
         matches!(due(&format!("refuse:{}", effect.name())), Some(Action::Once | Action::Always))
     }
 
-    fn pass(place: &str) {
+    /// Does what the test has planned for this pass, such as `before` the effect.
+    pub fn pass(moment: &str, effect: Effect) {
+        let place = &format!("{moment}:{}", effect.name());
         if let Some(trace) = &plan().trace {
             // One write, so that lines of several threads do not mix.
             let line = format!("{place}\n");
@@ -350,4 +350,6 @@ mod actions {
     }
 }
 
-pub use actions::*;
+#[cfg(feature = "testing")]
+pub use actions::VARIABLE;
+pub use actions::{is_off, refuses};

@@ -213,9 +213,7 @@ pub(crate) async fn sqlite(db: &Sqlite) -> Result<Vec<&'static str>, StoreError>
                 )
                 .map_err(sqlite::error)?;
         }
-        failpoint::before(Effect::Migrate);
-        run(&connection, "commit")?;
-        failpoint::after(Effect::Migrate);
+        failpoint::around_blocking(Effect::Migrate, || run(&connection, "commit"))?;
         Ok(pending.iter().map(|migration| migration.name).collect())
     })
     .await
@@ -259,9 +257,7 @@ pub(crate) async fn postgres(db: &Postgres) -> Result<Vec<&'static str>, StoreEr
         transaction.batch_execute(&record).await.map_err(postgres::error)?;
     }
     roles::reapply_policies(&transaction).await?;
-    failpoint::before(Effect::Migrate);
-    transaction.commit().await.map_err(postgres::error)?;
-    failpoint::after(Effect::Migrate);
+    failpoint::around(Effect::Migrate, transaction.commit()).await.map_err(postgres::error)?;
     drop(client);
     partitions::upkeep(db).await?;
     Ok(pending.iter().map(|migration| migration.name).collect())

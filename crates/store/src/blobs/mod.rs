@@ -70,8 +70,10 @@ impl Blobs {
 
     /// Writes an object, durable when it returns. An existing object is never replaced.
     pub async fn write(&self, key: &str, bytes: impl Into<Bytes>) -> Result<(), StoreError> {
-        let bytes: Bytes = bytes.into();
-        failpoint::before(Effect::WriteObject);
+        failpoint::around(Effect::WriteObject, self.write_whole(key, bytes.into())).await
+    }
+
+    async fn write_whole(&self, key: &str, bytes: Bytes) -> Result<(), StoreError> {
         self.fail_if_injected()?;
         let written = self.with_timeout("write", key, async {
             loop {
@@ -90,7 +92,6 @@ impl Blobs {
         if !written.await? && !self.has_same_bytes(key, &bytes).await? {
             return Err(self.already_exists(key));
         }
-        failpoint::after(Effect::WriteObject);
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::any;
 use super::blobs::{LOCATION_COLUMNS, blob_location};
 use crate::blobs::{BlobLocation, PackMember};
-use crate::failpoint::{self, Effect};
+use crate::failpoint::Effect;
 use crate::unit::{Insert, InsertBatching};
 use crate::value::ColumnType;
 use crate::{OpId, Precondition, Store, StoreError, SystemStore, Unit, params};
@@ -271,10 +271,7 @@ impl BlobCollector {
     }
 
     async fn run(&self, effect: Effect, unit: Unit, op: OpId) -> Result<u64, StoreError> {
-        failpoint::before(effect);
-        let committed = self.store.system().commit(unit).await?;
-        failpoint::after(effect);
-        Ok(committed.changed(op))
+        Ok(self.store.system().commit_at(effect, unit).await?.changed(op))
     }
 }
 

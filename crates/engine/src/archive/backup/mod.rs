@@ -114,9 +114,7 @@ impl Engine {
             object_bytes,
             objects: copies.into_iter().map(|copy| copy.object).collect(),
         };
-        failpoint::before(Effect::PublishManifest);
-        folder.publish(&manifest)?;
-        failpoint::after(Effect::PublishManifest);
+        failpoint::around_blocking(Effect::PublishManifest, || folder.publish(&manifest))?;
         folder.remove_all_databases_but(&manifest.database)?;
         let removed = remove_unreferenced(&objects, &manifest).await?;
         Ok(BackupAttempt::Done(BackupSummary {
@@ -155,9 +153,7 @@ impl Engine {
             Dialect::Sqlite => DatabaseKind::Sqlite,
             Dialect::Postgres => DatabaseKind::Postgres,
         };
-        failpoint::before(Effect::KeepSnapshot);
-        let database = folder.keep_snapshot(kind)?;
-        failpoint::after(Effect::KeepSnapshot);
+        let database = failpoint::around_blocking(Effect::KeepSnapshot, || folder.keep_snapshot(kind))?;
         Ok((snapshot, database))
     }
 
@@ -220,9 +216,8 @@ async fn copy_object(
         };
         return Ok(CopiedObject { object: ManifestObject { key, size_bytes, sha256 }, is_new: false });
     }
-    failpoint::before(Effect::CopyObject);
-    let sha256 = from.copy_to(to, &key, ExpectedObject { size_bytes, sha256: None }).await?;
-    failpoint::after(Effect::CopyObject);
+    let expected = ExpectedObject { size_bytes, sha256: None };
+    let sha256 = failpoint::around(Effect::CopyObject, from.copy_to(to, &key, expected)).await?;
     Ok(CopiedObject { object: ManifestObject { key, size_bytes, sha256 }, is_new: true })
 }
 

@@ -29,9 +29,7 @@ pub struct ObjectHold {
 impl ObjectHold {
     pub async fn acquire(store: &Store) -> anyhow::Result<Self> {
         let (store, id) = (store.system(), random_id()?);
-        failpoint::before(Effect::HoldObjects);
-        store.hold_objects(id, HOLD_LEASE).await?;
-        failpoint::after(Effect::HoldObjects);
+        failpoint::around(Effect::HoldObjects, store.hold_objects(id, HOLD_LEASE)).await?;
         let renewed = store.clone();
         let renew_task = tokio::spawn(async move {
             loop {
@@ -46,10 +44,7 @@ impl ObjectHold {
 
     pub async fn release(self) -> Result<(), StoreError> {
         self.renew_task.abort();
-        failpoint::before(Effect::ReleaseHold);
-        self.store.release_hold(self.id).await?;
-        failpoint::after(Effect::ReleaseHold);
-        Ok(())
+        failpoint::around(Effect::ReleaseHold, self.store.release_hold(self.id)).await
     }
 }
 

@@ -59,9 +59,7 @@ pub async fn restore(from: &Path, target: &RestoreTarget, progress: &Progress) -
     check_backup(&folder, &objects, &manifest).await?;
     progress.set_total(manifest.object_bytes + manifest.database.size_bytes);
     let copied = restore_objects(&objects, &target.blobs, &manifest, progress).await?;
-    failpoint::before(Effect::RestoreDatabase);
-    database.install(&folder, &manifest.database).await?;
-    failpoint::after(Effect::RestoreDatabase);
+    failpoint::around(Effect::RestoreDatabase, database.install(&folder, &manifest.database)).await?;
     progress.add_done(manifest.database.size_bytes);
     Ok(RestoreSummary {
         database_bytes: manifest.database.size_bytes,
@@ -141,10 +139,8 @@ async fn restore_object(from: &Blobs, to: &Blobs, object: &ManifestObject, is_th
     if is_there && to.measure(key).await? == (*size_bytes, *sha256) {
         return Ok(false);
     }
-    failpoint::before(Effect::RestoreObject);
-    let copied = from.copy_to(to, key, ExpectedObject { size_bytes: *size_bytes, sha256: Some(*sha256) }).await;
-    failpoint::after(Effect::RestoreObject);
-    match copied {
+    let expected = ExpectedObject { size_bytes: *size_bytes, sha256: Some(*sha256) };
+    match failpoint::around(Effect::RestoreObject, from.copy_to(to, key, expected)).await {
         Ok(_) => Ok(true),
         Err(CopyError::Reading(StoreError::Corrupt(what))) => {
             Err(anyhow!("the backup is damaged: {what}; use another backup"))

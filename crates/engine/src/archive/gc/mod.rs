@@ -130,9 +130,7 @@ impl Engine {
     }
 
     async fn delete_object(&self, key: &str, collected: &mut CollectionReport) -> anyhow::Result<()> {
-        failpoint::before(Effect::DeleteObject);
-        self.blobs.delete(key).await?;
-        failpoint::after(Effect::DeleteObject);
+        failpoint::around(Effect::DeleteObject, self.blobs.delete(key)).await?;
         collected.objects_deleted += 1;
         Ok(())
     }

@@ -94,10 +94,8 @@ pub(super) fn read(path: &Path) -> Result<Option<MasterKey>, VaultError> {
 
 /// Creates a key file, whole and durable, for its owner only. Returns `false` if the file exists, which stays.
 pub(super) fn make(path: &Path, key: &MasterKey) -> Result<bool, VaultError> {
-    failpoint::before(Effect::MakeKeyFile);
-    let made = write_new(path, &key.line(), key.fingerprint()).map_err(|e| file_error("make", path, &e))?;
-    failpoint::after(Effect::MakeKeyFile);
-    Ok(made)
+    failpoint::around_blocking(Effect::MakeKeyFile, || write_new(path, &key.line(), key.fingerprint()))
+        .map_err(|e| file_error("make", path, &e))
 }
 
 /// Creates a file, whole and durable, for its owner only; `name` distinguishes concurrent writers. Returns `false` if
@@ -136,10 +134,8 @@ pub(super) fn install_next(path: &Path, keep: &str, next: &str) -> Result<(), Va
     if has_key(path, next)? {
         return Ok(());
     }
-    failpoint::before(Effect::SwitchKeyFile);
-    try_install_next(path, &new, &old, keep).map_err(|e| file_error("replace", path, &e))?;
-    failpoint::after(Effect::SwitchKeyFile);
-    Ok(())
+    failpoint::around_blocking(Effect::SwitchKeyFile, || try_install_next(path, &new, &old, keep))
+        .map_err(|e| file_error("replace", path, &e))
 }
 
 fn try_install_next(path: &Path, new: &Path, old: &Path, keep: &str) -> std::io::Result<()> {
@@ -166,9 +162,10 @@ pub(super) fn remove_unneeded(path: &Path, needed: &[String]) -> Result<(), Vaul
             && (!needed.iter().any(|fingerprint| fingerprint == key.fingerprint())
                 || in_place.as_deref() == Some(key.fingerprint()))
         {
-            failpoint::before(Effect::RemoveKeyFile);
-            fs::remove_file(&extra).and_then(|()| sync(folder(path))).map_err(|e| file_error("remove", &extra, &e))?;
-            failpoint::after(Effect::RemoveKeyFile);
+            failpoint::around_blocking(Effect::RemoveKeyFile, || {
+                fs::remove_file(&extra).and_then(|()| sync(folder(path)))
+            })
+            .map_err(|e| file_error("remove", &extra, &e))?;
         }
     }
     Ok(())

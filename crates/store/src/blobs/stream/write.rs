@@ -54,7 +54,8 @@ impl Blobs {
             }
             // A source that failed ends the pieces, too.
             let member = read_to_its_end(reading).await?;
-            self.complete(key, &mut *upload, member.stored_bytes).await?;
+            let completed = self.complete(key, &mut *upload, member.stored_bytes);
+            failpoint::around(Effect::WriteObject, completed).await?;
             Ok(member)
         };
         let finished = finished.await;
@@ -68,14 +69,12 @@ impl Blobs {
     /// Completes an upload. When only the answer was lost, a retry reports that there is no such upload: then the object's
     /// size decides.
     async fn complete(&self, key: &str, upload: &mut dyn MultipartUpload, size: u64) -> Result<(), StoreError> {
-        failpoint::before(Effect::WriteObject);
         self.fail_if_injected()?;
         if let Err(e) = self.with_timeout("write", key, upload.complete()).await
             && self.object_size(key).await.ok().flatten() != Some(size)
         {
             return Err(e);
         }
-        failpoint::after(Effect::WriteObject);
         Ok(())
     }
 }
