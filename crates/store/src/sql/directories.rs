@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value as Json;
 
+use super::column_count;
 use super::jobs::later;
 use crate::failpoint::Effect;
 use crate::{Precondition, Row, StoreError, SystemStore, TenantStore, TenantUnit, params};
@@ -111,7 +112,10 @@ impl TenantStore {
         committed
             .returned(taken)
             .first()
-            .map(|row: &Row| Ok(DiscoveryClaim { directory: directory(row)?, token: row.get(21)?, now: row.get(22)? }))
+            .map(|row: &Row| {
+                let at = column_count(DIRECTORY_COLUMNS);
+                Ok(DiscoveryClaim { directory: directory(row)?, token: row.get(at)?, now: row.get(at + 1)? })
+            })
             .transpose()
     }
 }

@@ -3,7 +3,8 @@
 use domain::{Sha256, TenantId};
 use jiff::{SignedDuration, Timestamp};
 
-use super::secrets::{SealedSecret, sealed_from};
+use super::columns_of;
+use super::secrets::{SECRET_COLUMNS, SealedSecret, sealed_from};
 use crate::{Precondition, Row, StoreError, SystemStore, Unit, params};
 
 /// How long a reply is kept for a repeated request.
@@ -72,9 +73,12 @@ impl SystemStore {
     /// Finds the kept reply to a request, unless it is too old.
     pub async fn find_reply(&self, tenant: TenantId, key_hash: Sha256) -> Result<Option<StoredReply>, StoreError> {
         let since = self.now().await? - REPLY_RETENTION;
-        let sql = "select k.request_hash, k.status, k.headers, k.body, s.id, s.kind, s.key_version, s.ciphertext
-                   from idempotency_keys k left join secrets s on s.tenant_id = k.tenant_id and s.id = k.secret_id
-                   where k.tenant_id = $1 and k.key_hash = $2 and k.created_at > $3";
+        let sql = format!(
+            "select k.request_hash, k.status, k.headers, k.body, {}
+             from idempotency_keys k left join secrets s on s.tenant_id = k.tenant_id and s.id = k.secret_id
+             where k.tenant_id = $1 and k.key_hash = $2 and k.created_at > $3",
+            columns_of("s", SECRET_COLUMNS)
+        );
         let Some(row) = self.query_one(sql, params![tenant, key_hash, since]).await? else { return Ok(None) };
         let headers: serde_json::Value = row.get(2)?;
         let status: u64 = row.get(1)?;

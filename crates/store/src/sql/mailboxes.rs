@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::events::{EVENT_STEP, INTO_DRAFTS};
 use super::mailbox_settings::{CONNECTION_USER, mailbox_settings, tenant_settings};
+use super::{column_count, columns_of};
 use crate::failpoint::Effect;
 use crate::{Dialect, Precondition, Row, StoreError, TenantStore, TenantUnit, params};
 
@@ -32,15 +33,17 @@ pub struct Mailbox {
     pub version: u64,
 }
 
+/// The columns that [`mailbox`] reads, but for the settings of the tenant, which follow them.
+const OWN_COLUMNS: &str = "id, tenant_id, provider, address, state, is_active, created_at, state_reason, state_since, \
+    settings, secret_ref, updated_at, version";
+
 /// How many columns [`columns`] lists.
-pub(crate) const COLUMN_COUNT: usize = 14;
+pub(crate) const COLUMN_COUNT: usize = column_count(OWN_COLUMNS) + 1;
 
 /// Returns the columns that [`mailbox`] reads, of `mailboxes` under this name.
 pub(crate) fn columns(table: &str) -> String {
-    let own = "id, tenant_id, provider, address, state, is_active, created_at, state_reason, state_since, settings, \
-               secret_ref, updated_at, version";
-    let own: Vec<String> = own.split(", ").map(|column| format!("{table}.{column}")).collect();
-    format!("{}, (select tenants.settings from tenants where tenants.id = {table}.tenant_id)", own.join(", "))
+    let own = columns_of(table, OWN_COLUMNS);
+    format!("{own}, (select tenants.settings from tenants where tenants.id = {table}.tenant_id)")
 }
 
 /// Whether a mailbox `m` of an active tenant is synced; see [`Mailbox::is_sync_enabled`].
@@ -254,7 +257,7 @@ pub(crate) fn mailbox(row: &Row) -> Result<Mailbox, StoreError> {
         state_reason: row.get(7)?,
         state_since: row.get(8)?,
         settings: mailbox_settings(row, 9, id)?,
-        tenant_settings: tenant_settings(row, 13, tenant_id)?,
+        tenant_settings: tenant_settings(row, COLUMN_COUNT - 1, tenant_id)?,
         secret_ref: row.get(10)?,
         updated_at: row.get(11)?,
         version: row.get(12)?,

@@ -50,6 +50,23 @@ pub(crate) fn any(dialect: Dialect, column: &str, n: usize) -> String {
     }
 }
 
+/// Returns a list of columns as those of `table`, for queries over several tables.
+pub(crate) fn columns_of(table: &str, columns: &str) -> String {
+    columns.split(',').map(|column| format!("{table}.{}", column.trim())).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns how many columns a list has: where those begin that a query reads after them.
+pub(crate) const fn column_count(columns: &str) -> usize {
+    let (mut count, mut at) = (1, 0);
+    while at < columns.len() {
+        if columns.as_bytes()[at] == b',' {
+            count += 1;
+        }
+        at += 1;
+    }
+    count
+}
+
 /// Returns a table `g` of the given rows, and its parameters, from `$first` on.
 pub(crate) fn given_rows(
     dialect: Dialect,

@@ -6,11 +6,11 @@ use std::time::Duration;
 use domain::{Provider, Sha256};
 use jiff::Timestamp;
 
-use super::any;
 use super::jobs::later;
 use super::mailbox_settings::ACCOUNT;
 use super::pushes::MailboxPush;
 use super::sync::millis;
+use super::{any, column_count};
 use crate::failpoint::Effect;
 use crate::{Precondition, Row, StoreError, SystemStore, TenantUnit, Unit, params};
 
@@ -50,14 +50,15 @@ pub struct SubscriptionClaim<'a> {
     pub nonce: &'a str,
 }
 
+const COLUMNS: &str = "name, expires_at, renewed_at, owner";
+
 impl SystemStore {
     pub async fn find_subscription(
         &self,
         provider: Provider,
         address: &str,
     ) -> Result<Option<Subscription>, StoreError> {
-        let sql = "select name, expires_at, renewed_at, owner from push_subscriptions
-                   where provider = $1 and address = $2";
+        let sql = format!("select {COLUMNS} from push_subscriptions where provider = $1 and address = $2");
         self.query_one(sql, params![provider, address]).await?.as_ref().map(subscription).transpose()
     }
 
@@ -95,7 +96,7 @@ impl SystemStore {
                 "insert into push_subscriptions (provider, address, claim, held_until) values ($1, $2, $3, {until})
                  on conflict (provider, address) do update set claim = excluded.claim, held_until = excluded.held_until
                  where push_subscriptions.held_until <= mailroom_now()
-                 returning name, expires_at, renewed_at, owner, mailroom_now()"
+                 returning {COLUMNS}, mailroom_now()"
             ),
             params![claim.provider, claim.address, claim.nonce, millis(hold)],
         );
@@ -103,7 +104,12 @@ impl SystemStore {
         committed
             .returned(taken)
             .first()
-            .map(|row: &Row| Ok(ClaimedSubscription { subscription: subscription(row)?, claimed_at: row.get(4)? }))
+            .map(|row: &Row| {
+                Ok(ClaimedSubscription {
+                    subscription: subscription(row)?,
+                    claimed_at: row.get(column_count(COLUMNS))?,
+                })
+            })
             .transpose()
     }
 

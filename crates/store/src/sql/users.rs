@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::events::{EVENT_STEP, INTO_DRAFTS};
 use super::mailboxes::{self, Mailbox, NewMailbox};
-use super::{any, given_rows, truncate_chars};
+use super::{any, column_count, given_rows, truncate_chars};
 use crate::unit::{Insert, InsertBatching};
 use crate::value::ColumnType;
 use crate::{Dialect, Precondition, Row, StoreError, TenantStore, TenantUnit, Value, params};
@@ -67,7 +67,6 @@ pub struct UserFilter {
 const USER_COLUMNS: &str =
     "u.id, u.provider, u.provider_user_id, u.address, u.aliases, u.name, u.unit, u.is_suspended, u.is_guest,
     u.is_licensed, u.is_there, u.state, u.left_out, u.mailbox_id, u.created_at, u.updated_at";
-const USER_COLUMN_COUNT: usize = 16;
 
 const PERSON_COLUMNS: &[(&str, ColumnType)] = &[
     ("id", ColumnType::Uuid),
@@ -155,7 +154,7 @@ impl TenantStore {
             .await?
             .iter()
             .map(|row: &Row| {
-                let at = USER_COLUMN_COUNT;
+                let at = column_count(USER_COLUMNS);
                 let mailbox = row.get::<Option<MailboxId>>(at + 1)?.map(|_| mailbox_at(row, at + 1)).transpose()?;
                 Ok(UserWithMailbox { user: user(row)?, listed: row.get(at)?, mailbox })
             })
@@ -462,7 +461,7 @@ mod tests {
 
     #[test]
     fn column_counts_match_the_queries() {
-        assert_eq!(USER_COLUMNS.split(',').count(), USER_COLUMN_COUNT);
+        assert_eq!(USER_COLUMNS.split(',').count(), column_count(USER_COLUMNS));
         assert_eq!(mailboxes::columns("m").split(',').count(), mailboxes::COLUMN_COUNT);
     }
 }

@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::json;
 
-use super::any;
 use super::events::{EVENT_COLUMNS, EVENT_STEP, Event, INTO_DRAFTS, event};
 use super::jobs::later;
 use super::webhooks::{WebhookLease, millis};
+use super::{any, columns_of};
 use crate::failpoint::{self, Effect, Guard};
 use crate::unit::{Insert, InsertBatching};
 use crate::value::ColumnType;
@@ -92,13 +92,12 @@ impl TenantStore {
 
     /// Lists the deliveries that are due, with their events.
     pub async fn list_due_deliveries(&self, webhook: WebhookId, limit: u64) -> Result<Vec<DueDelivery>, StoreError> {
-        let of_event: Vec<String> = EVENT_COLUMNS.split(", ").map(|column| format!("e.{column}")).collect();
         let sql = format!(
             "select d.id, d.type, d.event_seq, d.attempts, d.created_at, {} from webhook_deliveries d
              left join events e on e.tenant_id = d.tenant_id and e.seq = d.event_seq
              where d.tenant_id = $1 and d.webhook_id = $2 and d.state = 'waiting' and d.next_at <= (select mailroom_now())
              order by d.next_at, d.id limit $3",
-            of_event.join(", ")
+            columns_of("e", EVENT_COLUMNS)
         );
         self.query(sql, params![self.id, webhook, limit])
             .await?

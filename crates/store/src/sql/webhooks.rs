@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::column_count;
 use super::events::EventFilter;
 use super::jobs::later;
 use crate::failpoint::Effect;
@@ -77,9 +78,6 @@ const MAX_WEBHOOKS: u64 = 100;
 const COLUMNS: &str =
     "w.id, w.url, w.description, w.types, w.mailbox_id, w.with_backfill, w.signing, w.state, w.state_reason,
     w.cursor, w.failing_since, w.failures, w.last_error, w.rest_until, w.version, w.created_at, w.updated_at";
-
-/// The number of [`COLUMNS`].
-const COLUMN_COUNT: usize = 17;
 
 impl Webhook {
     pub fn filter(&self) -> EventFilter {
@@ -184,7 +182,7 @@ impl TenantStore {
              where w.tenant_id = $1 and w.id = $2 and w.token = $3 and w.state = 'active' and t.is_active"
         );
         let row = self.query_one(sql, params![self.id, held.id, held.token]).await?;
-        row.map(|row| Ok((webhook(&row)?, row.get(COLUMN_COUNT)?))).transpose()
+        row.map(|row| Ok((webhook(&row)?, row.get(column_count(COLUMNS))?))).transpose()
     }
 }
 

@@ -9,10 +9,10 @@ use jiff::Timestamp;
 
 use super::{SYNC_STATE_COLUMNS, SyncState, millis, sync_state};
 use crate::failpoint::Effect;
-use crate::sql::given_rows;
 use crate::sql::jobs::later;
 use crate::sql::mailboxes::{self, Mailbox};
 use crate::sql::secrets::{self, SealedSecret};
+use crate::sql::{column_count, given_rows};
 use crate::value::ColumnType;
 use crate::{Dialect, StoreError, SystemStore, Unit, Value, params};
 
@@ -68,7 +68,7 @@ impl SystemStore {
             );
             for row in self.query(sql, params).await? {
                 let secret = secrets::sealed(&row)?;
-                sealed.insert((row.get(4)?, secret.id), secret);
+                sealed.insert((row.get(column_count(secrets::SECRET_COLUMNS))?, secret.id), secret);
             }
         }
         let mut folders = self.known_folders(&found).await?;
@@ -168,10 +168,9 @@ impl SystemStore {
         let mut begun = HashMap::new();
         for row in committed.returned(taken) {
             let state = sync_state(row)?;
-            begun.insert(
-                (row.get(11)?, row.get(12)?),
-                SyncClaim { token: row.get(13)?, state, cursors: HashMap::new() },
-            );
+            let at = column_count(SYNC_STATE_COLUMNS);
+            let key = (row.get(at)?, row.get(at + 1)?);
+            begun.insert(key, SyncClaim { token: row.get(at + 2)?, state, cursors: HashMap::new() });
         }
         for row in committed.returned(cursors) {
             let Some(begun) = begun.get_mut(&(row.get(0)?, row.get(1)?)) else { continue };

@@ -10,9 +10,9 @@ use jiff::Timestamp;
 use super::batches::{LEASE_KEY_COLUMNS, MAILBOX_KEY_COLUMNS, MailboxKey};
 use super::{ListingPhase, SYNC_STATE_COLUMNS, SyncState, sync_state};
 use crate::failpoint::Effect;
-use crate::sql::given_rows;
 use crate::sql::mailbox_settings::interval_seconds;
 use crate::sql::mailboxes::IS_SYNC_ENABLED;
+use crate::sql::{column_count, given_rows};
 use crate::{Row, StoreError, SystemStore, TenantUnit, Unit, params};
 
 /// A mailbox that is due.
@@ -104,13 +104,14 @@ impl SystemStore {
         );
         let mut states = HashMap::with_capacity(wanted.len());
         for row in self.query(sql, values).await? {
+            let at = column_count(SYNC_STATE_COLUMNS);
             let state = PollState {
-                token: row.get(13)?,
-                is_held: row.get::<Option<bool>>(14)?.unwrap_or(false),
+                token: row.get(at + 2)?,
+                is_held: row.get::<Option<bool>>(at + 3)?.unwrap_or(false),
                 state: sync_state(&row)?,
                 cursors: Cursors::new(),
             };
-            states.insert((row.get(11)?, row.get(12)?), state);
+            states.insert((row.get(at)?, row.get(at + 1)?), state);
         }
         let (these, mut values) = given_rows(self.store.dialect(), 2, MAILBOX_KEY_COLUMNS, keys);
         values.insert(0, ListingPhase::Changes.as_str().into());
