@@ -93,6 +93,12 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0013_providers.sqlite.sql"),
         postgres: include_str!("../migrations/0013_providers.postgres.sql"),
     },
+    Migration {
+        version: 14,
+        name: "last_message",
+        sqlite: include_str!("../migrations/0014_last_message.sqlite.sql"),
+        postgres: include_str!("../migrations/0014_last_message.postgres.sql"),
+    },
 ];
 
 /// The last migration that runs as the login itself; after it the tables belong to mailroom_system.

@@ -336,8 +336,9 @@ impl MailboxListing<'_> {
                 is_recent || known.contains_key(&seen.message)
             });
         }
+        let wanted = wanted(&page.seen, &known);
         let mut unit = self.store.write();
-        unit.guard_sync(self.mailbox(), self.lease.token);
+        unit.guard_page(self.mailbox(), self.lease.token, self.last_new_message(&wanted, &known));
         if scopes.is_wider {
             // A full listing finds the messages that are in them already.
             unit.start_listing_phase(self.mailbox(), ListingPhase::FullComparison);
@@ -348,7 +349,6 @@ impl MailboxListing<'_> {
             // Before the messages of this page, so that the next page is listed while they are fetched.
             self.enqueue_next_page(&mut unit)?;
         }
-        let wanted = wanted(&page.seen, &known);
         self.fetch(&mut unit, &wanted)?;
         let found = wanted.len() as u64;
         counts.listed += page.seen.len() as u64;
@@ -386,6 +386,17 @@ impl MailboxListing<'_> {
             },
         );
         Ok(unit)
+    }
+
+    /// Returns the last message of a page that is new to us. Only changes come in the order of time.
+    fn last_new_message<'a>(
+        &self,
+        wanted: &[&'a SeenMessage],
+        known: &HashMap<String, LedgerEntry>,
+    ) -> Option<&'a str> {
+        let new = wanted.iter().filter(|seen| !known.contains_key(&seen.message));
+        let last = new.max_by_key(|seen| seen.received_at).filter(|_| self.phase == ListingPhase::Changes);
+        last.map(|seen| seen.message.as_str())
     }
 
     /// Enqueues the listing of the next page. Changes need no job for it: they are listed to their end by one.

@@ -93,6 +93,30 @@ async fn message_is_stored_moved_flagged_deleted_and_restored() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn last_new_message_is_of_the_changes() {
+    on_each_database(|db| async move {
+        let app = ScriptedApp::new(db).await;
+        let last = async || app.tenant.find_sync_state(app.mailbox).await.unwrap().unwrap().last_message_id;
+        for id in ["old", "m1", "m2"] {
+            app.connector.fetches(id, format!("Subject: {id}\n\nhello"));
+        }
+        app.connector.queue_history(page(vec![seen_message("old", "INBOX", &[])]));
+        app.sync().await;
+        assert_eq!(last().await, None);
+
+        app.connector.queue_changes(page(vec![seen_message("m1", "INBOX", &[]), seen_message("m2", "INBOX", &[])]));
+        app.sync().await;
+        assert_eq!(last().await.as_deref(), Some("m2"));
+
+        app.connector.queue_changes(page(vec![seen_message("m1", "INBOX", &["seen"])]));
+        app.sync().await;
+        assert_eq!(last().await.as_deref(), Some("m2"), "a flag is no new message");
+        app.finish().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn draft_with_a_new_revision_is_fetched_again() {
     on_each_database(|db| async move {
         let app = ScriptedApp::new(db).await;

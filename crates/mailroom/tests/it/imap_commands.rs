@@ -303,6 +303,20 @@ fn mailbox_shows_its_bytes_per_day() {
     assert_eq!(byte_limit_line(&mailroom, &for_all, "free@acme.test"), None);
 }
 
+#[test]
+fn mailbox_shows_its_last_new_message() {
+    let mailroom = installation_with_acme();
+    let done = AddImapCommand::new(&mailroom).with("--address", "ann@acme.test").and("--no-check").run();
+    assert_eq!(done.code, Some(0), "{done}");
+    assert_eq!(show(&mailroom, "ann@acme.test")["sync"]["last_message_id"], Value::Null);
+
+    mailroom.sql("update sync_states set last_message_id = '7.41'");
+
+    assert_eq!(show(&mailroom, "ann@acme.test")["sync"]["last_message_id"], "7.41");
+    let shown = mailroom.ok(&["mailbox", "show", "ann@acme.test", "--tenant", "acme"]).text();
+    assert!(shown.lines().any(|line| line == "last new message: 7.41"), "{shown}");
+}
+
 fn pause_until(mailroom: &TestInstallation, until: &str) {
     mailroom.sql(&format!(
         "update sync_states set paused_until = '{until}', paused_reason = 'the provider asked to wait'

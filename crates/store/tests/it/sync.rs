@@ -140,6 +140,33 @@ async fn superseded_sync_records_nothing() {
     .await;
 }
 
+#[tokio::test]
+async fn last_new_message_is_recorded_by_the_syncs_holder() {
+    on_each_database(|db| async move {
+        let store = db.store.tenant(tenant(&db.store, "acme").await.id);
+        let mailbox = mailbox(&store, "me@acme.test").await;
+        let token = begin(&db, &store, mailbox, "one").await.unwrap();
+        let record = async |token: u64, last: Option<&str>| {
+            let mut unit = store.write();
+            unit.guard_page(mailbox, token, last);
+            unit.commit().await.map(drop)
+        };
+        let last = async || store.find_sync_state(mailbox).await.unwrap().unwrap().last_message_id;
+        assert_eq!(last().await, None);
+
+        record(token, Some("m1")).await.unwrap();
+        record(token, None).await.unwrap();
+        record(token - 1, Some("m2")).await.unwrap_err();
+        assert_eq!(last().await.as_deref(), Some("m1"));
+
+        let mut unit = store.write();
+        unit.restart_sync_for_account(mailbox);
+        unit.commit().await.unwrap();
+        assert_eq!(last().await, None, "it was of another account");
+    })
+    .await;
+}
+
 #[test]
 fn superseded_sync_records_without_the_token() {
     let program = std::env::current_exe().unwrap();

@@ -157,6 +157,9 @@ pub struct MailboxHealth {
     /// When the mailbox was last up to date.
     #[schema(value_type = Option<String>, format = DateTime)]
     last_sync_at: Option<jiff::Timestamp>,
+    /// Id at the provider of the last new message that a sync found. Null if no message has arrived since the mailbox was
+    /// connected.
+    last_message_id: Option<String>,
     /// Null if the mailbox is not synced.
     #[schema(value_type = Option<String>, format = DateTime)]
     next_sync_at: Option<jiff::Timestamp>,
@@ -209,6 +212,7 @@ pub async fn health(
             is_active: mailbox.is_active,
             left_out: left_out.map(ExclusionReason::as_str),
             last_sync_at: None,
+            last_message_id: None,
             next_sync_at: None,
             error_count: 0,
             last_error: None,
@@ -223,6 +227,7 @@ pub async fn health(
     );
     if let Some(sync) = sync {
         health.last_sync_at = sync.last_sync_at;
+        health.last_message_id = sync.last_message_id;
         health.next_sync_at = sync.next_sync_at.filter(|_| is_looked_at);
         health.error_count = sync.error_count;
         health.last_error = sync.last_error;

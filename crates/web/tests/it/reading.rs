@@ -65,6 +65,7 @@ async fn mailbox_shows_its_health_counts_and_folders() {
             (&json!("active"), &json!(0), &Value::Null)
         );
         assert_eq!(health["budget"]["calls"]["limits"], json!([]), "{health}");
+        assert_eq!(health.get("last_message_id"), Some(&Value::Null), "imported mail has no provider");
         let counts = two.get(&format!("/v1/mailboxes/{id}/completeness"), &two.acme_reader).await.json();
         assert_eq!((&counts["processed"], &counts["is_complete"]), (&json!(stored.len()), &json!(true)), "{counts}");
         let folders = two.get(&format!("/v1/mailboxes/{id}/folders"), &two.acme_reader).await.json();

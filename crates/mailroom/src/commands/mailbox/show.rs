@@ -100,6 +100,9 @@ pub(super) async fn show(config: &Config, engine: &Engine, arg: &MailboxArg, out
             time_or_never(state.last_sync_at),
             time_or_never(state.next_sync_at)
         ))?;
+        if let Some(message) = state.last_message_id {
+            out.line(&format!("last new message: {message}"))?;
+        }
         if let Some(error) = state.last_error {
             out.line(&format!("last error ({} in a row): {error}", state.error_count))?;
         }

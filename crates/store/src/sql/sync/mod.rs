@@ -37,6 +37,8 @@ pub struct SyncState {
     pub status: String,
     pub next_sync_at: Option<Timestamp>,
     pub last_sync_at: Option<Timestamp>,
+    /// The provider's id of the last new message that a sync of changes found.
+    pub last_message_id: Option<String>,
     pub error_count: u64,
     pub last_error: Option<String>,
     pub since: Option<Timestamp>,
@@ -48,7 +50,7 @@ pub struct SyncState {
 
 const SYNC_STATE_COLUMNS: &str =
     "status, next_sync_at, last_sync_at, error_count, last_error, since, is_history_done, listing, is_listing,
-     case when paused_until > mailroom_now() then paused_until end, paused_reason";
+     last_message_id, case when paused_until > mailroom_now() then paused_until end, paused_reason";
 
 fn sync_state(row: &Row) -> Result<SyncState, StoreError> {
     Ok(SyncState {
@@ -61,7 +63,8 @@ fn sync_state(row: &Row) -> Result<SyncState, StoreError> {
         is_history_done: row.get(6)?,
         listing: row.get(7)?,
         is_listing: row.get(8)?,
-        paused: pauses::pause(row, 9)?,
+        last_message_id: row.get(9)?,
+        paused: pauses::pause(row, 10)?,
     })
 }
 
@@ -101,14 +104,20 @@ pub enum SyncEnd<'a> {
 impl TenantUnit {
     /// Refuses the unit when another process syncs the mailbox by now, and locks out units that store its messages.
     pub fn guard_sync(&mut self, mailbox: MailboxId, token: u64) {
+        self.guard_page(mailbox, token, None);
+    }
+
+    /// Guards the unit of a page like [`TenantUnit::guard_sync`], and records its last new message.
+    pub fn guard_page(&mut self, mailbox: MailboxId, token: u64, last_message: Option<&str>) {
         if failpoint::is_off(Guard::SyncToken) {
             return self.lock_sync(mailbox);
         }
         self.unit.op_exactly(
             1,
             Precondition::SyncTakenOver,
-            "update sync_states set updated_at = mailroom_now() where tenant_id = $1 and mailbox_id = $2 and token = $3",
-            params![self.tenant, mailbox, token],
+            "update sync_states set updated_at = mailroom_now(), last_message_id = coalesce($4, last_message_id)
+             where tenant_id = $1 and mailbox_id = $2 and token = $3",
+            params![self.tenant, mailbox, token, last_message],
         );
     }
 
@@ -173,7 +182,7 @@ impl TenantUnit {
     /// cannot record another page. A full comparison follows.
     pub fn restart_sync_for_account(&mut self, mailbox: MailboxId) {
         self.unit.op(
-            "update sync_states set token = token + 1, holder = null, held_until = null
+            "update sync_states set token = token + 1, holder = null, held_until = null, last_message_id = null
              where tenant_id = $1 and mailbox_id = $2",
             params![self.tenant, mailbox],
         );
