@@ -1,8 +1,10 @@
-//! The retry policies of jobs and calls that differ from the default, which is `jobs::RetryPolicy::DEFAULT`. Fixed delays
-//! for one reason (a busy lease, a paused tenant) stand beside the code that waits.
+//! The retry policies of jobs, calls and deliveries that differ from the default, which is `jobs::RetryPolicy::DEFAULT`:
+//! everything of which an attempt after a failure depends on the attempts before it. Fixed delays for one reason (a busy
+//! lease, a paused tenant) stand beside the code that waits.
 
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use jobs::RetryPolicy;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -37,3 +39,39 @@ pub(crate) const LISTEN_RETRY: RetryPolicy =
 /// all the same: its owner can revoke it at the provider.
 pub(crate) const REVOKE_RETRY: RetryPolicy =
     RetryPolicy { max_retries: 150, first_delay: Duration::from_secs(10), max_delay: HOUR };
+
+/// Attempts after which a message that always fails is given up, alone.
+pub(crate) const MAX_FETCH_ATTEMPTS: u64 = 6;
+
+/// The job that ends a watch. A provider that cannot be reached for so long is not called: the watch expires by itself
+/// after a week, and the grant is to be revoked.
+pub(crate) const MAX_STOP_ATTEMPTS: u64 = 5;
+pub(crate) const MAX_STOP_DURATION: SignedDuration = SignedDuration::from_hours(1);
+
+/// Storing a grant that comes only once, while the lease of its refresh lasts: after so long, doubled, without jitter, for
+/// only one process stores it.
+pub(crate) const TOKEN_STORE_RETRY: RetryPolicy =
+    RetryPolicy { max_retries: u32::MAX, first_delay: Duration::from_millis(100), max_delay: Duration::from_secs(5) };
+
+/// The delays after each failed attempt of a delivery, for a little over three days: a weekend, and time for a person to
+/// look at it.
+pub(crate) const DELIVERY_RETRY_DELAYS: [Duration; 9] = [
+    Duration::from_secs(5),
+    Duration::from_secs(5 * 60),
+    Duration::from_secs(30 * 60),
+    Duration::from_secs(2 * 3600),
+    Duration::from_secs(5 * 3600),
+    Duration::from_secs(10 * 3600),
+    Duration::from_secs(14 * 3600),
+    Duration::from_secs(20 * 3600),
+    Duration::from_secs(24 * 3600),
+];
+
+/// The pauses of a webhook after each batch in a row without a delivery. One that is back is noticed within the last.
+pub(crate) const ENDPOINT_REST_DELAYS: [Duration; 5] = [
+    Duration::from_secs(5),
+    Duration::from_secs(30),
+    Duration::from_secs(2 * 60),
+    Duration::from_secs(5 * 60),
+    Duration::from_secs(15 * 60),
+];

@@ -3,17 +3,12 @@
 use std::time::Duration;
 
 use domain::{ConnectorError, redact_for_log};
-use jiff::SignedDuration;
 use jobs::{Completion, JobContext, JobError, Pool, RunnableJob};
 
 use super::RevokeGrant;
+use crate::retry_policies::{MAX_STOP_ATTEMPTS, MAX_STOP_DURATION};
 use crate::sync::push::StopWatchError;
 use crate::sync::{StopWatch, Syncer};
-
-/// A provider that cannot be reached for so long is not called: the watch expires by itself after a week, and the grant
-/// is to be revoked.
-const MAX_STOP_DURATION: SignedDuration = SignedDuration::from_hours(1);
-const MAX_STOP_ATTEMPTS: u64 = 5;
 
 /// When a provider is called again that asks to wait without saying how long.
 const DEFAULT_RETRY_DELAY: Duration = Duration::from_secs(30);

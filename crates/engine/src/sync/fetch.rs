@@ -19,6 +19,7 @@ use super::placements::{FetchOutcome, PlacedBatch, PlacementsByMessage};
 use super::{MailboxSession, Syncer, job_error, states};
 use crate::Engine;
 use crate::archive::ingest::{FetchedMessage, IncomingMessage, MessageSource, PreparedBatch};
+use crate::retry_policies::MAX_FETCH_ATTEMPTS;
 
 /// Fetches messages that the ledger has queued.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -53,9 +54,6 @@ const MAX_BATCH_BYTES: u64 = PROVIDER_RESERVE_BYTES;
 
 /// The assumed size of a message whose provider does not list sizes.
 const ASSUMED_MESSAGE_BYTES: u64 = 100 << 10;
-
-/// Attempts after which a message that always fails is given up, alone.
-const MAX_FETCH_ATTEMPTS: u64 = 6;
 
 /// A longer message goes through the spool: it would not fit into a provider's part of the memory budget. Parsing it
 /// takes about as much memory.

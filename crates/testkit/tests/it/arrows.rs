@@ -15,7 +15,8 @@ const CRATES_WITHOUT_CYCLES: [&str; 3] = ["engine", "store", "web"];
 const ENGINE_ARROWS: &[(&str, &[&str])] = &[
     ("accounts", &["sync"]),
     ("archive", &["progress"]),
-    ("delivery", &["credentials"]),
+    ("credentials", &["retry_policies"]),
+    ("delivery", &["credentials", "retry_policies"]),
     ("directory", &["sync"]),
     ("jobs", &["accounts", "archive", "credentials", "directory", "progress", "retry_policies", "sync"]),
     ("sync", &["archive", "batcher", "credentials", "retry_policies"]),

@@ -24,6 +24,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::Engine;
 use crate::credentials::secrets::VaultError;
+use crate::retry_policies::TOKEN_STORE_RETRY;
 use apps::{ProviderApp, ProviderApps};
 use credential::{Credential, PendingGrant, impersonated_user};
 use token::AccessToken;
@@ -39,9 +40,6 @@ const MAX_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// When a call is tried again after the database was unavailable.
 const DATABASE_RETRY_DELAY: Duration = Duration::from_secs(5);
-
-/// The first pause between attempts to store a grant that comes only once; it doubles up to [`DATABASE_RETRY_DELAY`].
-const FIRST_STORE_DELAY: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone, Copy)]
 pub struct TokenSettings {
@@ -300,7 +298,7 @@ impl TokenLease<'_> {
         token: AccessToken,
         grant: &TokenGrant,
     ) -> Result<Option<AccessToken>, ConnectorError> {
-        let mut pause = FIRST_STORE_DELAY;
+        let mut pause = TOKEN_STORE_RETRY.first_delay;
         loop {
             match self.store_once(account, &mut by, &token, grant).await {
                 Err(ConnectorError::RateLimited(_)) if grant.secret.is_some() && Instant::now() + pause < self.ends => {
@@ -308,7 +306,7 @@ impl TokenLease<'_> {
                 outcome => return outcome,
             }
             sleep(pause).await;
-            pause = (pause * 2).min(DATABASE_RETRY_DELAY);
+            pause = (pause * 2).min(TOKEN_STORE_RETRY.max_delay);
         }
     }
 

@@ -4,28 +4,7 @@ use std::time::Duration;
 
 use domain::RandomSource;
 
-/// The delays after each failed attempt of a delivery, for a little over three days: a weekend, and time for a person to
-/// look at it.
-const DELIVERY_RETRY_DELAYS: [Duration; 9] = [
-    Duration::from_secs(5),
-    Duration::from_secs(5 * 60),
-    Duration::from_secs(30 * 60),
-    Duration::from_secs(2 * 3600),
-    Duration::from_secs(5 * 3600),
-    Duration::from_secs(10 * 3600),
-    Duration::from_secs(14 * 3600),
-    Duration::from_secs(20 * 3600),
-    Duration::from_secs(24 * 3600),
-];
-
-/// The pauses of a webhook after each batch in a row without a delivery. One that is back is noticed within the last.
-const ENDPOINT_REST_DELAYS: [Duration; 5] = [
-    Duration::from_secs(5),
-    Duration::from_secs(30),
-    Duration::from_secs(2 * 60),
-    Duration::from_secs(5 * 60),
-    Duration::from_secs(15 * 60),
-];
+use crate::retry_policies::{DELIVERY_RETRY_DELAYS, ENDPOINT_REST_DELAYS};
 
 /// A webhook without a delivery for so long is switched off.
 pub const DISABLE_AFTER: Duration = Duration::from_secs(5 * 24 * 3600);
