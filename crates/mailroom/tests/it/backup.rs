@@ -256,7 +256,7 @@ fn killed_restores_go_on(mailroom: &TestInstallation) {
                 }
                 !is_busy
             });
-            if done.stderr.contains("go on with `mailroom migrate`") {
+            if done.stderr.contains("with `mailroom migrate`") {
                 done = restored.ok(&["migrate"]);
             }
         }
