@@ -15,6 +15,9 @@ use crate::{DirectoryPeoplePage, Flags, GroupMembersPage, MailboxId, Provider, S
 /// The result of a call to a provider, once it has been awaited.
 pub type ConnectorFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, ConnectorError>> + Send + 'a>>;
 
+/// The result of [`Connector::explain_check`], once it has been awaited.
+pub type CheckExplanation<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
+
 /// One account, as its connector needs to know it.
 #[derive(Debug, Clone)]
 pub struct ConnectorAccount {
@@ -160,6 +163,12 @@ pub trait Connector: Send + Sync + fmt::Debug {
 
     /// Fails unless the account can be used. Makes as few calls as possible.
     fn check<'a>(&'a self, account: &'a ConnectorAccount) -> ConnectorFuture<'a, ()>;
+
+    /// Checks the account like [`Connector::check`], for the person who connects the mailbox: the sentence may have what the
+    /// server said, which no [`ConnectorError`] has.
+    fn explain_check<'a>(&'a self, account: &'a ConnectorAccount) -> CheckExplanation<'a> {
+        Box::pin(async move { self.check(account).await.map_err(|e| e.to_string()) })
+    }
 
     /// Waits until something changes in the mailbox (`true`) or the timeout has passed (`false`). The next call of `changes`
     /// lists what it was. `None`: the provider has no such call.

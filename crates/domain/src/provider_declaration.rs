@@ -4,11 +4,15 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Provider;
+use crate::connection_field::ConnectionField;
+use crate::connection_input::ConnectionDeclaration;
 
 /// A provider, as its folder declares it.
 #[derive(Debug)]
 pub struct ProviderDeclaration {
     pub provider: Provider,
+    /// How its mailboxes are reached.
+    pub connection: ConnectionDeclaration,
     /// Where its pushes arrive. `None`: it does not push.
     pub push: Option<PushDeclaration>,
     /// How people connect mailboxes in a browser. `None`: they have a password instead.
@@ -34,6 +38,8 @@ pub struct ConsentDeclaration {
     /// The segment of `/v1/oauth/{segment}/callback` that is registered in the provider's console, besides the provider's
     /// own name.
     pub route: &'static str,
+    /// What is connected, for the help of commands.
+    pub about: &'static str,
     pub not_configured: &'static str,
     /// What to do when the provider gave no refresh token.
     pub no_refresh_token: &'static str,
@@ -72,6 +78,18 @@ impl InvalidField {
     pub fn new(field: impl Into<String>, why: impl Into<String>) -> Self {
         Self { field: field.into(), why: why.into() }
     }
+
+    /// Returns why, with the names of other fields, which stand in braces, as `name` spells them.
+    pub fn why_with(&self, name: impl Fn(&str) -> String) -> String {
+        let mut parts = self.why.split('{');
+        let mut why = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let (field, rest) = part.split_once('}').unwrap_or((part, ""));
+            why.push_str(&name(field));
+            why.push_str(rest);
+        }
+        why
+    }
 }
 
 /// The declarations of all providers. Cheap to copy.
@@ -96,6 +114,22 @@ impl ProviderDeclarations {
         self.find(provider)?.directory.as_ref()
     }
 
+    /// Finds a field by name in the connections of all providers.
+    pub fn find_field(self, name: &str) -> Option<&'static ConnectionField> {
+        self.iter().find_map(|declaration| declaration.connection.field(name))
+    }
+
+    /// Lists the fields of all connections, each name once.
+    pub fn connection_fields(self) -> Vec<&'static ConnectionField> {
+        let mut fields: Vec<&'static ConnectionField> = Vec::new();
+        for field in self.iter().flat_map(|declaration| declaration.connection.fields.iter().copied()) {
+            if !fields.iter().any(|known| known.name == field.name) {
+                fields.push(field);
+            }
+        }
+        fields
+    }
+
     /// Finds the provider that pushes to `/v1/hooks/{name}`.
     pub fn find_by_name(self, name: &str) -> Option<&'static ProviderDeclaration> {
         self.find(Provider::parse(name)?)
@@ -111,5 +145,19 @@ impl ConsentDeclaration {
     /// Returns the path that the provider redirects to, as registered in its console.
     pub fn callback_path(&self) -> String {
         format!("/v1/oauth/{}/callback", self.route)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn named_fields_are_spelt_as_the_door_spells_them() {
+        let invalid = InvalidField::new("tls", "must be on; set {allow_plaintext} to allow that, or {x}");
+
+        assert_eq!(invalid.why_with(str::to_owned), "must be on; set allow_plaintext to allow that, or x");
+        let options = invalid.why_with(|field| format!("--{}", field.replace('_', "-")));
+        assert_eq!(options, "must be on; set --allow-plaintext to allow that, or --x");
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use content::spool::Spool;
-use domain::{ConsentFlow, Provider, PushReader, Sha256, SystemClock, TenantId, redact_for_log};
+use domain::{Connector, ConsentFlow, Provider, PushReader, Sha256, SystemClock, TenantId, redact_for_log};
 use engine::accounts::audit::AuditRecord;
 use engine::credentials::oidc::Oidc;
 use engine::credentials::secrets::KeySource;
@@ -19,11 +19,9 @@ use engine::{Cpu, Engine, Vault};
 use futures_util::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use jobs::{JobKinds, LeaseGate, OpenLeaseGate, SystemRandom, Worker, WorkerSettings};
-use outbound::budget::Budget;
 use outbound::{CallSettings, Calls, Redis};
-use providers::gmail::{GmailPushReader, GmailPushSettings, GoogleOAuth};
-use providers::http::{HttpClient, HttpTimeouts};
-use providers::outlook::{GraphPushReader, MicrosoftOAuth};
+use providers::app::AppUse;
+use providers::http::{HttpClient, HttpClientError, HttpTimeouts};
 use store::blobs::{Blobs, RemoteSettings};
 use store::change_record::ChangeRecord;
 use store::sql::jobs::JobRetention;
@@ -115,8 +113,7 @@ pub async fn open(config: &Config) -> Result<Engine, Failure> {
 
 /// Creates the syncer of this process.
 pub fn syncer(config: &Config, engine: &Engine, holder: &str) -> Result<Syncer, Failure> {
-    let (google, microsoft) = (&config.providers.google, &config.providers.microsoft);
-    let connectors = providers::registry::all(&google.settings, &microsoft.settings);
+    let connectors = connectors(config);
     let connectors = connectors.map_err(|e| Failure::problem(format!("cannot create the provider clients: {e}")))?;
     let settings = SyncSettings {
         holder: holder.to_owned(),
@@ -134,29 +131,20 @@ pub fn syncer(config: &Config, engine: &Engine, holder: &str) -> Result<Syncer, 
     })
 }
 
+fn connectors(config: &Config) -> Result<HashMap<Provider, Arc<dyn Connector>>, HttpClientError> {
+    let http = HttpClient::new(HttpTimeouts::default())?;
+    let connectors = config.providers.iter().map(|app| Ok((app.declaration().provider, app.connector(http.clone())?)));
+    connectors.collect()
+}
+
 /// Returns the rate limits of all providers.
 pub fn call_settings(config: &Config) -> CallSettings {
-    let (google, microsoft) = (&config.providers.google, &config.providers.microsoft);
-    let project = Some(google.project_units_per_minute).filter(|units| *units > 0);
-    let gmail = google.rates.pace().with_units(
-        project.map(|units| Budget::per_minute(units as f64)),
-        google.settings.user_units_per_minute.map(|units| Budget::per_minute(units.into())),
-    );
-    let requests = Some(microsoft.mailbox_requests_per_10_minutes).filter(|requests| *requests > 0);
-    let outlook =
-        microsoft.rates.pace().with_units(None, requests.map(|requests| Budget::per_ten_minutes(requests as f64)));
+    let budgets = config.providers.iter().map(|app| (app.declaration().provider, app.budgets()));
+    let quotas = config.providers.iter();
+    let quotas = quotas.filter_map(|app| Some((app.declaration().provider, app.mailbox_bytes_per_day()?)));
     CallSettings {
-        provider_budgets: HashMap::from([
-            (Provider::Imap, config.providers.imap.pace()),
-            (Provider::Gmail, gmail),
-            (Provider::Outlook, outlook),
-        ]),
-        mailbox_bytes_per_day: config
-            .providers
-            .imap_bytes_per_day
-            .map(|bytes| (Provider::Imap, bytes))
-            .into_iter()
-            .collect(),
+        provider_budgets: budgets.collect(),
+        mailbox_bytes_per_day: quotas.collect(),
         // Half of the workers: whatever one provider does, the other half is left for the others.
         max_in_flight: Some((config.sync.mailbox_workers / 2).max(1)),
         ..CallSettings::default()
@@ -209,40 +197,22 @@ pub fn pushes(config: &Config, engine: &Engine) -> Result<HashMap<Provider, Push
 }
 
 fn push_readers(config: &Config) -> Result<Vec<Arc<dyn PushReader>>, Failure> {
-    let mut readers: Vec<Arc<dyn PushReader>> = Vec::new();
-    let google = &config.providers.google;
-    if let Some(service_account) = google.push_service_account.clone() {
-        let http = HttpClient::new(ISSUER_DEADLINES).map_err(|e| Failure::problem(e.to_string()))?;
-        let settings = GmailPushSettings {
-            jwks_url: google.settings.jwks_url.clone(),
-            audience: config.push_audience(),
-            service_account,
-        };
-        readers.push(Arc::new(GmailPushReader::new(settings, Box::new(HttpDocuments(http)))));
-    }
-    if config.providers.microsoft.settings.push.is_some() {
-        readers.push(Arc::new(GraphPushReader));
-    }
-    Ok(readers)
+    let http = HttpClient::new(ISSUER_DEADLINES).map_err(|e| Failure::problem(e.to_string()))?;
+    let readers = config.providers.iter().filter_map(|app| app.push_reader(Box::new(HttpDocuments(http.clone()))));
+    Ok(readers.collect())
 }
 
 /// Creates the OAuth consent flow of each provider with a configured client.
 pub fn consents(config: &Config) -> Result<HashMap<Provider, Arc<dyn ConsentFlow>>, Failure> {
     let http = HttpClient::new(CONSENT_DEADLINES).map_err(|e| Failure::problem(e.to_string()))?;
-    let mut consents: HashMap<Provider, Arc<dyn ConsentFlow>> = HashMap::new();
-    let google = GoogleOAuth::new(http, config.providers.google.settings.clone());
-    if google.has_client() {
-        consents.insert(Provider::Gmail, Arc::new(google));
-    }
-    if config.providers.microsoft.settings.has_client() {
-        consents.insert(Provider::Outlook, Arc::new(microsoft(config)?));
-    }
-    Ok(consents)
+    let flows = config.providers.iter().filter_map(|app| app.consent_flow(http.clone()));
+    Ok(flows.map(|flow| (flow.provider(), flow)).collect())
 }
 
-fn microsoft(config: &Config) -> Result<MicrosoftOAuth, Failure> {
-    let http = HttpClient::new(CONSENT_DEADLINES).map_err(|e| Failure::problem(e.to_string()))?;
-    Ok(MicrosoftOAuth::new(http, config.providers.microsoft.settings.clone()))
+/// Fails unless our app at the provider is configured for this.
+pub fn check_app_use(config: &Config, provider: Provider, intended: AppUse) -> Result<(), Failure> {
+    let Some(app) = config.providers.find(provider) else { return Ok(()) };
+    app.check_use(intended).map_err(Failure::usage)
 }
 
 /// A person waits for the response.

@@ -3,6 +3,7 @@
 pub mod directory;
 pub mod jobs;
 pub mod mailbox;
+pub mod provider_options;
 pub mod tenant;
 
 use std::path::PathBuf;

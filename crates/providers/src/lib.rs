@@ -3,6 +3,7 @@
 //!
 //! Each provider has a folder, whose `mod.rs` is its [`Connector`](domain::Connector); [`registry`] lists them. CONTRIBUTING has the recipe for a new one.
 
+pub mod app;
 mod folder_diff;
 pub mod gmail;
 pub mod http;
@@ -12,4 +13,6 @@ mod oauth;
 pub mod outlook;
 mod people;
 mod provider_text;
+pub mod rates;
 pub mod registry;
+pub mod settings_source;

@@ -1,26 +1,21 @@
 //! All providers, a line each.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use domain::{ProviderDeclaration, ProviderDeclarations};
 
-use domain::{Connector, Provider, ProviderDeclarations};
+use crate::app::ProviderFolder;
 
-use crate::gmail::GoogleSettings;
-use crate::http::{HttpClient, HttpClientError, HttpTimeouts};
-use crate::outlook::MicrosoftSettings;
+/// The folders of all providers.
+pub const ALL: [ProviderFolder; 3] = [crate::imap::FOLDER, crate::gmail::FOLDER, crate::outlook::FOLDER];
 
-/// What the providers declare, a line each.
-pub const DECLARATIONS: ProviderDeclarations =
-    ProviderDeclarations(&[&crate::imap::DECLARATION, &crate::gmail::DECLARATION, &crate::outlook::DECLARATION]);
+/// What they declare, in the same order.
+pub const DECLARATIONS: ProviderDeclarations = ProviderDeclarations(&LISTED);
 
-/// Returns the connector of every provider.
-pub fn all(
-    google: &GoogleSettings,
-    microsoft: &MicrosoftSettings,
-) -> Result<HashMap<Provider, Arc<dyn Connector>>, HttpClientError> {
-    let http = HttpClient::new(HttpTimeouts::default())?;
-    let gmail = crate::gmail::Gmail::new(http.clone(), google)?;
-    let outlook = crate::outlook::Outlook::new(http, microsoft)?;
-    let all: [Arc<dyn Connector>; 3] = [Arc::new(crate::imap::Imap::default()), Arc::new(gmail), Arc::new(outlook)];
-    Ok(all.into_iter().map(|connector| (connector.provider(), connector)).collect())
-}
+static LISTED: [&ProviderDeclaration; ALL.len()] = {
+    let mut listed = [ALL[0].declaration; ALL.len()];
+    let mut index = 0;
+    while index < ALL.len() {
+        listed[index] = ALL[index].declaration;
+        index += 1;
+    }
+    listed
+};

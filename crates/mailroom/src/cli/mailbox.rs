@@ -1,8 +1,11 @@
 //! `mailroom mailbox …`
 
-use std::path::PathBuf;
+use clap::{Arg, ArgMatches, Args, Command, Error, FromArgMatches, Subcommand};
+use domain::ProviderDeclaration;
 
-use clap::{Args, Subcommand, ValueEnum};
+use super::provider_options::{
+    FieldArguments, ProviderArgs, ProviderSubcommand, ReplacementSecret, add_field_options, read_field_options,
+};
 
 #[derive(Debug, Subcommand)]
 pub enum MailboxCommand {
@@ -11,16 +14,16 @@ pub enum MailboxCommand {
         subcommand,
         after_help = "Example:\n  mailroom mailbox add imap --tenant acme --address me@acme.test --host imap.acme.test --password-file password"
     )]
-    Add(AddMailbox),
+    Add(ProviderSubcommand<AddMailboxArgs>),
     /// Print a link by which the owner of a mailbox connects it in a browser
     #[command(
         subcommand,
         after_help = "Example:\n  mailroom mailbox connect gmail --tenant acme --address me@acme.test"
     )]
-    Connect(ConnectMailbox),
+    Connect(ProviderSubcommand<ConsentLinkArgs>),
     /// Print a link by which an administrator authorises this server for all mailboxes of an organisation
     #[command(subcommand, after_help = "Example:\n  mailroom mailbox authorize outlook --directory acme.test")]
-    Authorize(AuthorizeCommand),
+    Authorize(ProviderSubcommand<AuthorizeArgs>),
     /// List the mailboxes of a tenant, or all, with their state and the progress of backfills
     #[command(after_help = "Example:\n  mailroom mailbox list --tenant acme")]
     List {
@@ -50,15 +53,8 @@ pub enum MailboxCommand {
     Resume {
         #[command(flatten)]
         mailbox: MailboxArg,
-        /// File with a new password
-        #[arg(long, value_name = "FILE", conflicts_with = "token_file")]
-        password_file: Option<PathBuf>,
-        /// File with a new token
-        #[arg(long, value_name = "FILE")]
-        token_file: Option<PathBuf>,
-        /// File with a new refresh token, for Gmail and Outlook
-        #[arg(long, value_name = "FILE", conflicts_with_all = ["password_file", "token_file"])]
-        refresh_token_file: Option<PathBuf>,
+        #[command(flatten)]
+        secret: ReplacementSecret,
         /// Do not check a new password or token first
         #[arg(long)]
         no_check: bool,
@@ -87,123 +83,74 @@ pub struct MailboxArg {
     pub tenant: String,
 }
 
-#[derive(Debug, Subcommand)]
-pub enum AddMailbox {
-    /// A mailbox at any IMAP server
-    #[command(
-        after_help = "Examples:\n  mailroom mailbox add imap --tenant acme --address me@acme.test --host imap.acme.test --password-file password\n  mailroom mailbox add imap --tenant acme --address me@acme.test --host mail.acme.test --tls starttls --backfill 90d --exclude Archive\n\nWithout --password-file the password is asked for, or read from standard input if that is not a terminal."
-    )]
-    Imap(Box<ImapArgs>),
-    /// A mailbox at Google, with the consent of its owner or its domain
-    #[command(
-        after_help = "Examples:\n  mailroom mailbox add gmail --tenant acme --address me@acme.test --refresh-token-file token\n  mailroom mailbox add gmail --tenant acme --address me@acme.test --app-only --backfill 90d\n\nTo have its owner connect it in a browser, use `mailroom mailbox connect gmail`."
-    )]
-    Gmail(GmailArgs),
-    /// A mailbox at Microsoft, with the consent of its owner or its directory
-    #[command(
-        after_help = "Examples:\n  mailroom mailbox add outlook --tenant acme --address me@acme.test --refresh-token-file token\n  mailroom mailbox add outlook --tenant acme --address me@acme.test --app-only --directory acme.onmicrosoft.com\n\nTo have its owner connect it in a browser, use `mailroom mailbox connect outlook`. --app-only requires the consent of an administrator once: `mailroom mailbox authorize outlook`."
-    )]
-    Outlook(OutlookArgs),
-}
-
-#[derive(Debug, Args)]
-pub struct ImapArgs {
-    #[command(flatten)]
+/// `mailbox add <provider>`: options that all have, and those of its connection.
+#[derive(Debug)]
+pub struct AddMailboxArgs {
     pub new: NewMailboxArgs,
-    /// Host name or address of the server
-    #[arg(long, value_name = "HOST")]
-    pub host: String,
-    /// Port (default: 993 with implicit TLS, else 143)
-    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
-    pub port: Option<u16>,
-    /// How the connection is secured
-    #[arg(long, value_enum, default_value_t = TlsMode::Implicit, value_name = "HOW")]
-    pub tls: TlsMode,
-    /// Login name (default: the address)
-    #[arg(long, value_name = "USER")]
-    pub user: Option<String>,
-    /// File with the password
-    #[arg(long, value_name = "FILE", conflicts_with = "token_file")]
-    pub password_file: Option<PathBuf>,
-    /// File with an OAuth access token, instead of a password
-    #[arg(long, value_name = "FILE")]
-    pub token_file: Option<PathBuf>,
-    /// File with the certificate (PEM) of an additional certificate authority to trust
-    #[arg(long, value_name = "FILE")]
-    pub ca_file: Option<PathBuf>,
-    /// Maximum amount to fetch per day, such as 500 MB; 0 B for no limit
-    #[arg(long, value_name = "SIZE")]
+    pub fields: FieldArguments,
     pub bytes_per_day: Option<String>,
-    /// Allow --tls none for a server on another machine: password and mail are sent unencrypted
-    #[arg(long)]
-    pub allow_plaintext: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum TlsMode {
-    /// TLS from the first byte
-    Implicit,
-    /// STARTTLS after the greeting; required
-    Starttls,
-    /// No encryption, for servers on this machine
-    None,
+impl ProviderArgs for AddMailboxArgs {
+    fn describe(command: Command, declaration: &'static ProviderDeclaration) -> Option<Command> {
+        let connection = &declaration.connection;
+        let command = NewMailboxArgs::augment_args(command).about(connection.about).after_help(connection.add_help);
+        let command = add_field_options(command, connection.fields);
+        let quota = Arg::new(BYTES_PER_DAY)
+            .long("bytes-per-day")
+            .value_name("SIZE")
+            .help("Maximum amount to fetch per day, such as 500 MB; 0 B for no limit");
+        Some(if connection.has_byte_quota { command.arg(quota) } else { command })
+    }
+
+    fn read(matches: &ArgMatches, declaration: &'static ProviderDeclaration) -> Result<Self, Error> {
+        Ok(Self {
+            new: NewMailboxArgs::from_arg_matches(matches)?,
+            fields: read_field_options(matches, declaration.connection.fields),
+            bytes_per_day: matches.try_get_one::<String>(BYTES_PER_DAY).ok().flatten().cloned(),
+        })
+    }
 }
 
+const BYTES_PER_DAY: &str = "bytes_per_day";
+
+impl ProviderArgs for ConsentLinkArgs {
+    fn describe(command: Command, declaration: &'static ProviderDeclaration) -> Option<Command> {
+        let consent = declaration.consent.as_ref()?;
+        let help = format!(
+            "Example:\n  mailroom mailbox connect {} --tenant acme --address me@acme.test\n\nThe link is valid for ten minutes and requires a running server at server.public_url. An existing mailbox gets the new consent.",
+            declaration.provider.as_str()
+        );
+        Some(Self::augment_args(command).about(consent.about).after_help(help))
+    }
+
+    fn read(matches: &ArgMatches, _: &'static ProviderDeclaration) -> Result<Self, Error> {
+        Self::from_arg_matches(matches)
+    }
+}
+
+/// `mailbox authorize <provider>`
 #[derive(Debug, Args)]
-pub struct GmailArgs {
-    #[command(flatten)]
-    pub new: NewMailboxArgs,
-    #[command(flatten)]
-    pub access: AccessArgs,
+pub struct AuthorizeArgs {
+    /// Its id or one of its domains
+    #[arg(long, value_name = "DIRECTORY")]
+    pub directory: String,
 }
 
-#[derive(Debug, Args)]
-pub struct OutlookArgs {
-    #[command(flatten)]
-    pub new: NewMailboxArgs,
-    #[command(flatten)]
-    pub access: AccessArgs,
-    /// Id or domain of its directory (default: the domain of the address)
-    #[arg(long, value_name = "DIRECTORY", conflicts_with = "refresh_token_file")]
-    pub directory: Option<String>,
-}
+impl ProviderArgs for AuthorizeArgs {
+    fn describe(command: Command, declaration: &'static ProviderDeclaration) -> Option<Command> {
+        let consent = declaration.consent.as_ref().filter(|consent| consent.has_admin_consent)?;
+        let help = format!(
+            "Example:\n  mailroom mailbox authorize {} --directory acme.test\n\nThe link is valid for a week. After the consent, mailboxes are added with --app-only.",
+            declaration.provider.as_str()
+        );
+        let about = format!("A directory at {}", consent.name);
+        Some(Self::augment_args(command).about(about).after_help(help))
+    }
 
-/// How a mailbox is opened.
-#[derive(Debug, Args)]
-pub struct AccessArgs {
-    /// File with the refresh token from the owner's consent
-    #[arg(long, value_name = "FILE", required_unless_present = "app_only", conflicts_with = "app_only")]
-    pub refresh_token_file: Option<PathBuf>,
-    /// Access by this server's own app, which the organisation has authorised
-    #[arg(long)]
-    pub app_only: bool,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum ConnectMailbox {
-    /// A mailbox at Google
-    #[command(
-        after_help = "Example:\n  mailroom mailbox connect gmail --tenant acme --address me@acme.test\n\nThe link is valid for ten minutes and requires a running server at server.public_url. An existing mailbox gets the new consent."
-    )]
-    Gmail(ConsentLinkArgs),
-    /// A mailbox at Microsoft, of an organisation or a personal one
-    #[command(
-        after_help = "Example:\n  mailroom mailbox connect outlook --tenant acme --address me@acme.test\n\nThe link is valid for ten minutes and requires a running server at server.public_url. An existing mailbox gets the new consent."
-    )]
-    Outlook(ConsentLinkArgs),
-}
-
-#[derive(Debug, Subcommand)]
-pub enum AuthorizeCommand {
-    /// A directory at Microsoft
-    #[command(
-        after_help = "Example:\n  mailroom mailbox authorize outlook --directory acme.test\n\nThe link is valid for a week. After the consent, mailboxes are added with --app-only."
-    )]
-    Outlook {
-        /// Its id or one of its domains
-        #[arg(long, value_name = "DIRECTORY")]
-        directory: String,
-    },
+    fn read(matches: &ArgMatches, _: &'static ProviderDeclaration) -> Result<Self, Error> {
+        Self::from_arg_matches(matches)
+    }
 }
 
 #[derive(Debug, Args)]

@@ -10,6 +10,7 @@ use engine::directory::{
     DEFAULT_DISCOVERY_INTERVAL, DirectoryConfig, DiscoveryError, DiscoveryOutcome, DiscoveryReport, is_conflict,
 };
 use jiff::SignedDuration;
+use providers::app::AppUse;
 use providers::registry::DECLARATIONS;
 use serde_json::{Value, json};
 use store::TenantStore;
@@ -55,7 +56,7 @@ impl From<DirectoryProvider> for Provider {
 
 async fn set(config: &Config, engine: &Engine, args: SetDirectoryArgs, out: Output) -> Result<(), Failure> {
     let provider = args.provider.into();
-    check_app_configured(config, provider)?;
+    app::check_app_use(config, provider, AppUse::Directory)?;
     let store = app::tenant_store(engine, &args.tenant.tenant).await?;
     let before = store.find_directory(provider).await?;
     let definition = definition(config, &store.tenant_settings().await?, &args, before.as_ref())?;
@@ -77,20 +78,6 @@ async fn set(config: &Config, engine: &Engine, args: SetDirectoryArgs, out: Outp
     }
     let every = SignedDuration::from_secs(definition.interval_seconds as i64);
     out.line(&format!("The directory at {name} is read as soon as a worker is free, and every {every:#}."))
-}
-
-/// Fails if no app is configured that could read the directory.
-fn check_app_configured(config: &Config, provider: Provider) -> Result<(), Failure> {
-    let providers = &config.providers;
-    match provider {
-        Provider::Gmail if providers.google.settings.service_account.is_none() => Err(Failure::usage(
-            "a directory at Google requires a service account; set providers.google.service_account_file",
-        )),
-        Provider::Outlook if !providers.microsoft.settings.has_client() => Err(Failure::usage(
-            "a directory at Microsoft requires an app registered there; set providers.microsoft.client_id, and client_secret_file or certificate_file",
-        )),
-        _ => Ok(()),
-    }
 }
 
 /// Builds the configuration; options that are not given stay as before.

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use engine::Progress;
 use engine::credentials::secrets::VaultStatus;
 use jiff::SignedDuration;
+use providers::app::ProviderApp;
 use serde::Serialize;
 use terminal::{Failure, Output, one_line};
 
@@ -23,8 +24,9 @@ struct CheckResult {
 
 pub async fn run(config: &Config, out: Output) -> Result<ExitCode, Failure> {
     let mut results = vec![check_result("configuration", Ok("all settings are valid".to_owned()))];
-    results.push(check_result("google", config.providers.google.setup_status().map_err(Failure::problem)));
-    results.push(check_result("microsoft", config.providers.microsoft.setup_status().map_err(Failure::problem)));
+    for (section, status) in config.providers.iter().filter_map(ProviderApp::setup_status) {
+        results.push(check_result(section, status.map_err(Failure::problem)));
+    }
     if let DatabaseUrl::Sqlite(_) = config.database.url {
         results.push(check_result("data folder", data_folder(config)));
     }

@@ -3,30 +3,25 @@
 
 mod edge;
 mod error;
-mod google;
 mod layers;
-mod microsoft;
-mod provider_client;
-mod provider_rates;
+mod provider_source;
 mod reader;
 mod urls;
 
 pub use error::ConfigError;
-pub use google::GoogleConfig;
-pub use microsoft::MicrosoftConfig;
 pub use urls::{BlobsUrl, DatabaseUrl};
 
-use domain::setting_values::MAX_BYTES_PER_DAY;
-use domain::{Backfill, MessageLimits, Secret};
+use domain::{Backfill, MessageLimits, Provider, Secret};
 use engine::credentials::oidc::OidcSettings;
 use engine::delivery::webhooks::Network;
 use layers::SettingLayers;
-use provider_rates::ProviderRates;
+use providers::app::ProviderApp;
 use reader::{SettingsReader, invalid_setting};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use web::EdgeSettings;
 
@@ -172,14 +167,25 @@ pub struct CacheConfig {
     pub url: Option<Secret<String>>,
 }
 
-/// Clients and rate limits of each provider.
+/// Our app at each provider.
 #[derive(Debug, Clone)]
-pub struct ProvidersConfig {
-    pub google: GoogleConfig,
-    pub microsoft: MicrosoftConfig,
-    /// Default of each mailbox; 0: no limit. `None`: the known limit of its server.
-    pub imap_bytes_per_day: Option<u64>,
-    pub imap: ProviderRates,
+pub struct ProvidersConfig(Vec<Arc<dyn ProviderApp>>);
+
+impl ProvidersConfig {
+    /// Reads the settings of all providers; `public_url` is where they reach this server.
+    fn read(read: &mut SettingsReader, public_url: &str) -> Result<Self, ConfigError> {
+        let apps = providers::registry::ALL.iter().map(|folder| (folder.read_app)(read, public_url));
+        Ok(Self(apps.collect::<Result<_, _>>()?))
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &(dyn ProviderApp + 'static)> {
+        self.0.iter().map(AsRef::as_ref)
+    }
+
+    /// Finds our app at a provider; imported files have none.
+    pub fn find(&self, provider: Provider) -> Option<&(dyn ProviderApp + 'static)> {
+        self.iter().find(|app| app.declaration().provider == provider)
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -286,12 +292,6 @@ impl Config {
         }
     }
 
-    /// Returns the required audience of Gmail push tokens; by default the URL that they are sent to.
-    pub fn push_audience(&self) -> String {
-        let configured = self.providers.google.push_audience.clone();
-        configured.unwrap_or_else(|| format!("{}/v1/hooks/gmail", self.edge.public_url))
-    }
-
     fn from_reader(mut read: SettingsReader, providers: Vec<(String, Secret<String>)>) -> Result<Self, ConfigError> {
         let data_dir = read.folder("data_dir")?;
         let server = edge::server(&mut read)?;
@@ -312,7 +312,7 @@ impl Config {
             events: EventsConfig { keep: read.duration("events.keep", Duration::from_secs(3600)..=3650 * DAY)? },
             webhooks: webhooks(&mut read)?,
             cache: cache(&mut read)?,
-            providers: self::providers(&mut read, &edge.public_url)?,
+            providers: ProvidersConfig::read(&mut read, &edge.public_url)?,
             log: LogConfig { level: log_level(&mut read)? },
             data_dir,
             edge,
@@ -545,20 +545,6 @@ fn cache(read: &mut SettingsReader) -> Result<CacheConfig, ConfigError> {
     // The URL may contain a password.
     read.show("cache.url", "***", &origin);
     Ok(CacheConfig { url: Some(Secret::new(url)) })
-}
-
-fn providers(read: &mut SettingsReader, public_url: &str) -> Result<ProvidersConfig, ConfigError> {
-    let google = google::google(read)?;
-    let microsoft = microsoft::microsoft(read, public_url)?;
-    const IMAP: &str = "providers.imap.bytes_per_day";
-    let imap_bytes_per_day = if read.is_given(IMAP) {
-        Some(read.size(IMAP, 0..=MAX_BYTES_PER_DAY)?)
-    } else {
-        read.show(IMAP, "0 B, and 2 GB at Gmail", &"default");
-        None
-    };
-    let imap = provider_rates::rates(read, provider_rates::IMAP)?;
-    Ok(ProvidersConfig { google, microsoft, imap_bytes_per_day, imap })
 }
 
 fn backfill(read: &mut SettingsReader) -> Result<Backfill, ConfigError> {

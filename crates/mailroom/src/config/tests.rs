@@ -1,6 +1,10 @@
 //! Loading of the configuration from files and variables, and its error messages.
 
 use super::*;
+use providers::gmail::GoogleApp;
+use providers::imap::ImapLimits;
+use providers::outlook::MicrosoftApp;
+use std::any::Any;
 use std::collections::BTreeSet;
 
 const NO_VARIABLES: [(&str, &str); 0] = [];
@@ -11,6 +15,16 @@ fn home() -> Option<PathBuf> {
 
 fn with(variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
     Config::load(None, variables.to_vec(), home())
+}
+
+/// Our app at a provider, as its folder has it.
+fn app<T: Any>(config: &Config, provider: Provider) -> &T {
+    let app: &dyn Any = config.providers.find(provider).unwrap();
+    app.downcast_ref().unwrap()
+}
+
+fn google(config: &Config) -> &GoogleApp {
+    app(config, Provider::Gmail)
 }
 
 fn refusal(name: &str, value: &str) -> String {
@@ -63,9 +77,9 @@ fn every_known_setting_is_read_and_shown() {
 fn zero_bytes_per_day_differs_from_unset() {
     const NAME: &str = "MAILROOM_PROVIDERS__IMAP__BYTES_PER_DAY";
 
-    assert_eq!(with(&[]).unwrap().providers.imap_bytes_per_day, None);
+    assert_eq!(app::<ImapLimits>(&with(&[]).unwrap(), Provider::Imap).bytes_per_day, None);
     for (value, bytes) in [("0 B", 0), ("3 GB", 3_000_000_000)] {
-        assert_eq!(with(&[(NAME, value)]).unwrap().providers.imap_bytes_per_day, Some(bytes));
+        assert_eq!(app::<ImapLimits>(&with(&[(NAME, value)]).unwrap(), Provider::Imap).bytes_per_day, Some(bytes));
     }
     assert!(refusal(NAME, "3").contains("must have a unit after 3"));
     assert!(refusal(NAME, "2000 GiB").contains("must be from 0 B to 1024 GiB"));
@@ -255,14 +269,14 @@ fn trusted_proxies_are_a_list_or_have_commas() {
 fn google_is_not_configured_by_default() {
     let config = with(&[]).unwrap();
 
-    let google = &config.providers.google;
+    let google = google(&config);
     let (settings, own) = (&google.settings, providers::gmail::GoogleSettings::default());
     assert_eq!(
         (&settings.auth_url, &settings.token_url, &settings.api_url, &settings.jwks_url),
         (&own.auth_url, &own.token_url, &own.api_url, &own.jwks_url)
     );
     assert!(settings.client_id.is_none() && settings.service_account.is_none() && settings.topic.is_none());
-    assert_eq!(config.push_audience(), "http://127.0.0.1:8025/v1/hooks/gmail");
+    assert_eq!(google.push_audience, "http://127.0.0.1:8025/v1/hooks/gmail");
     assert_eq!((google.settings.user_units_per_minute, google.project_units_per_minute), (Some(6000), 1_200_000));
 }
 
@@ -276,8 +290,9 @@ fn client_secrets_are_not_shown() {
             let name = format!("MAILROOM_PROVIDERS__{}__{key}", provider.to_uppercase());
             let config = with(&[(&name, value)]).unwrap();
 
-            let ProvidersConfig { google, microsoft, .. } = &config.providers;
-            let secret = google.settings.client_secret.as_ref().or(microsoft.settings.client_secret.as_ref());
+            let microsoft: &MicrosoftApp = app(&config, Provider::Outlook);
+            let secret = &google(&config).settings.client_secret;
+            let secret = secret.as_ref().or(microsoft.settings.client_secret.as_ref());
             assert_eq!(secret.unwrap().expose(), "GOCSPX-hunter2");
             assert_eq!(shown(&config, &format!("providers.{provider}.client_secret")).value, "***");
             assert!(!format!("{config:?}").contains("hunter2"));
@@ -292,7 +307,7 @@ fn client_secrets_are_not_shown() {
 fn microsoft_is_not_configured_by_default() {
     let config = with(&[]).unwrap();
 
-    let microsoft = &config.providers.microsoft;
+    let microsoft: &MicrosoftApp = app(&config, Provider::Outlook);
     let (settings, own) = (&microsoft.settings, providers::outlook::MicrosoftSettings::default());
     assert_eq!(
         (&settings.authority_url, &settings.authority, &settings.graph_url),
@@ -325,7 +340,7 @@ fn microsoft_errors_show_what_is_expected() {
     }
     for good in ["organizations", "acme.onmicrosoft.com", "9188040d-6c67-4c5b-b112-36a304b66dad"] {
         let config = with(&[("MAILROOM_PROVIDERS__MICROSOFT__AUTHORITY", good)]).unwrap();
-        assert_eq!(config.providers.microsoft.settings.authority, good);
+        assert_eq!(app::<MicrosoftApp>(&config, Provider::Outlook).settings.authority, good);
     }
 }
 
@@ -335,8 +350,8 @@ fn with_prefix(prefix: &str, pairs: &[(&str, &str)]) -> Config {
     Config::load(None, variables.collect::<Vec<_>>(), home()).unwrap()
 }
 
-fn microsoft(pairs: &[(&str, &str)]) -> MicrosoftConfig {
-    with_prefix("MAILROOM_", pairs).providers.microsoft
+fn microsoft(pairs: &[(&str, &str)]) -> MicrosoftApp {
+    app::<MicrosoftApp>(&with_prefix("MAILROOM_", pairs), Provider::Outlook).clone()
 }
 
 #[test]
@@ -344,18 +359,18 @@ fn incomplete_microsoft_settings_name_what_is_missing() {
     let (id, secret) = (("PROVIDERS__MICROSOFT__CLIENT_ID", "me"), ("PROVIDERS__MICROSOFT__CLIENT_SECRET", "hunter2"));
     let public = ("SERVER__PUBLIC_URL", "https://mail.example.com");
 
-    assert!(microsoft(&[]).setup_status().unwrap().starts_with("not configured"));
-    assert!(microsoft(&[id]).setup_status().unwrap_err().contains("certificate_file"));
-    assert!(microsoft(&[secret]).setup_status().unwrap_err().contains("client_id"));
+    assert!(microsoft(&[]).status().unwrap().starts_with("not configured"));
+    assert!(microsoft(&[id]).status().unwrap_err().contains("certificate_file"));
+    assert!(microsoft(&[secret]).status().unwrap_err().contains("client_id"));
     let without_push = microsoft(&[id, secret]);
-    assert!(without_push.setup_status().unwrap().contains("no push"), "Graph does not accept http://");
+    assert!(without_push.status().unwrap().contains("no push"), "Graph does not accept http://");
     for public in ["http://127.0.0.1:8080", "http://mail.example.com"] {
         assert!(microsoft(&[id, secret, ("SERVER__PUBLIC_URL", public)]).missing_push_reason().is_some(), "{public}");
     }
     assert_eq!(microsoft(&[]).missing_push_reason(), None, "without an app no push is expected");
     let pushed = microsoft(&[id, secret, public]);
     assert_eq!(
-        (pushed.setup_status().unwrap(), pushed.missing_push_reason()),
+        (pushed.status().unwrap(), pushed.missing_push_reason()),
         ("an app with a secret, push".to_owned(), None)
     );
     let push = pushed.settings.push.unwrap();
@@ -384,11 +399,11 @@ fn google_errors_show_what_is_expected() {
         assert!(error.contains(sentence) && error.contains(&name), "{error}");
     }
     let local = with(&[("MAILROOM_PROVIDERS__GOOGLE__API_URL", "http://127.0.0.1:9000/")]).unwrap();
-    assert_eq!(local.providers.google.settings.api_url, "http://127.0.0.1:9000");
+    assert_eq!(google(&local).settings.api_url, "http://127.0.0.1:9000");
 }
 
 fn google_status(pairs: &[(&str, &str)]) -> Result<String, String> {
-    with_prefix("MAILROOM_PROVIDERS__GOOGLE__", pairs).providers.google.setup_status()
+    google(&with_prefix("MAILROOM_PROVIDERS__GOOGLE__", pairs)).status()
 }
 
 #[test]

@@ -206,13 +206,15 @@ fn wrong_usage_calls_no_server() {
     AddImapCommand::new(&mailroom).with("--address", "nothing").refused(2, &["must be an email address"]);
     AddImapCommand::new(&mailroom)
         .with("--host", "imap.acme.test")
-        .refused(2, &["to imap.acme.test unencrypted", "--allow-plaintext"]);
+        .refused(2, &["would be sent unencrypted", "--allow-plaintext"]);
     AddImapCommand::new(&mailroom).with("--password-file", "/does/not/exist").refused(1, &["cannot read the secret"]);
     AddImapCommand::new(&mailroom).with("--password-file", &none).refused(1, &["is empty, but must contain a secret"]);
     AddImapCommand::new(&mailroom)
         .without("--password-file")
         .refused(2, &["a password is required", "--password-file", "standard input"]);
-    AddImapCommand::new(&mailroom).with("--ca-file", &text).refused(1, &["contains no certificate", "PEM"]);
+    AddImapCommand::new(&mailroom)
+        .with("--ca-file", &text)
+        .refused(1, &["--ca-file must contain a certificate in PEM"]);
     AddImapCommand::new(&mailroom).with("--ca-file", "/does/not/exist").refused(1, &["cannot read the certificate"]);
     AddImapCommand::new(&mailroom)
         .with("--bytes-per-day", "5000 GiB")

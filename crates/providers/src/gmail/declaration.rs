@@ -2,12 +2,25 @@
 
 use domain::address::canonical;
 use domain::{
-    ConsentDeclaration, DirectoryDeclaration, DirectoryLocation, InvalidField, Provider, ProviderDeclaration,
-    PushDeclaration,
+    ConnectionDeclaration, ConnectionInput, ConsentDeclaration, DirectoryDeclaration, DirectoryLocation, InvalidField,
+    NewConnection, Provider, ProviderDeclaration, PushDeclaration,
 };
+use serde_json::Value;
+
+use crate::oauth::access_fields::{self, APP_ONLY, REFRESH_TOKEN};
 
 pub static DECLARATION: ProviderDeclaration = ProviderDeclaration {
     provider: Provider::Gmail,
+    connection: ConnectionDeclaration {
+        fields: &[&REFRESH_TOKEN, &APP_ONLY],
+        has_byte_quota: false,
+        about: "A mailbox at Google, with the consent of its owner or its domain",
+        add_help: "Examples:\n  mailroom mailbox add gmail --tenant acme --address me@acme.test --refresh-token-file token\n  mailroom mailbox add gmail --tenant acme --address me@acme.test --app-only --backfill 90d\n\nTo have its owner connect it in a browser, use `mailroom mailbox connect gmail`.",
+        connect,
+        change,
+        secret_field: access_fields::secret_field,
+        prompt: None,
+    },
     push: Some(PushDeclaration {
         routes: include_str!("push_routes.json"),
         not_configured: "Gmail push is not configured on this server (providers.google.push_service_account)",
@@ -15,12 +28,21 @@ pub static DECLARATION: ProviderDeclaration = ProviderDeclaration {
     consent: Some(ConsentDeclaration {
         name: "Google",
         route: "google",
+        about: "A mailbox at Google",
         not_configured: "Google is not configured on this server: set providers.google.client_id and client_secret",
         no_refresh_token: "Google granted no lasting access. Remove this app in your Google account under third-party access, then start again.",
         has_admin_consent: false,
     }),
     directory: Some(DirectoryDeclaration { check: check_directory }),
 };
+
+fn connect(input: &ConnectionInput, _address: &str) -> Result<NewConnection, InvalidField> {
+    access_fields::connect(input, "/v1/oauth/google/start")
+}
+
+fn change(before: &Value, input: &ConnectionInput) -> Result<NewConnection, InvalidField> {
+    Ok(access_fields::change(before, input))
+}
 
 /// Requires an administrator: Google finds the directory by that address.
 fn check_directory(location: DirectoryLocation) -> Result<DirectoryLocation, InvalidField> {

@@ -4,6 +4,7 @@
 //! facts that it relies on.
 
 mod api;
+mod app;
 mod app_settings;
 mod batch;
 mod batch_sizing;
@@ -30,6 +31,7 @@ use reqwest::Url;
 use crate::http::{HttpClient, HttpClientError, protocol};
 use crate::oauth::user;
 use api::GmailClient;
+pub use app::{FOLDER, GoogleApp};
 pub use app_settings::GoogleSettings;
 use batch_sizing::BatchSizer;
 pub use declaration::DECLARATION;

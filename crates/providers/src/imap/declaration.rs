@@ -2,5 +2,12 @@
 
 use domain::{Provider, ProviderDeclaration};
 
-pub static DECLARATION: ProviderDeclaration =
-    ProviderDeclaration { provider: Provider::Imap, push: None, consent: None, directory: None };
+use super::connection_fields::CONNECTION;
+
+pub static DECLARATION: ProviderDeclaration = ProviderDeclaration {
+    provider: Provider::Imap,
+    connection: CONNECTION,
+    push: None,
+    consent: None,
+    directory: None,
+};

@@ -3,9 +3,11 @@
 //! [`client`] speaks the protocol. `changes` finds changes, `listing` lists messages, `fetch` gets their bytes; `folders`
 //! matches listed folders with known ones, `cursor` has the cursors, `sessions` pools connections.
 
+mod app;
 mod changes;
 pub mod client;
 mod connection_check;
+mod connection_fields;
 mod cursor;
 mod declaration;
 mod fetch;
@@ -20,14 +22,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use domain::connector::{
-    ConnectorAccount, ConnectorFuture, Cursors, FetchRequest, ListingPage, MessageSink, message_ids,
+    CheckExplanation, ConnectorAccount, ConnectorFuture, Cursors, FetchRequest, ListingPage, MessageSink, message_ids,
 };
 use domain::{Connector, ConnectorError, MailboxId, Provider};
 use jiff::Timestamp;
 
-pub use connection_check::{check_connection, has_ca_certificate};
+pub use app::{FOLDER, ImapLimits};
+pub use connection_check::check_connection;
 pub use declaration::DECLARATION;
-pub use settings::{Auth, Connection, Tls, is_this_machine};
+pub use settings::{Auth, Connection, Tls};
 
 use client::WireName;
 use sessions::SessionPool;
@@ -101,6 +104,10 @@ impl Connector for Imap {
             sink.reserve(&message_ids(wanted)).await?;
             fetch::fetch(&mut self.sessions.take(account).await?, account, wanted, sink).await
         })
+    }
+
+    fn explain_check<'a>(&'a self, account: &'a ConnectorAccount) -> CheckExplanation<'a> {
+        Box::pin(check_connection(account))
     }
 
     fn check<'a>(&'a self, account: &'a ConnectorAccount) -> ConnectorFuture<'a, ()> {

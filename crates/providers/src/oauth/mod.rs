@@ -1,6 +1,7 @@
 //! OAuth 2.0 as all providers have it (RFC 6749): token requests and their responses. The meaning of an error differs
 //! between providers and is in their modules.
 
+pub mod access_fields;
 pub mod signing;
 
 use std::time::Duration;

@@ -4,6 +4,7 @@
 //! what Graph notifies, and `subscriptions` requests it. docs/providers/outlook.md has the facts that it relies on.
 
 mod api;
+mod app;
 mod app_settings;
 mod batch;
 mod certificate;
@@ -34,6 +35,7 @@ use reqwest::Url;
 use crate::http::{HttpClient, HttpClientError};
 use crate::oauth::address;
 use api::GraphClient;
+pub use app::{FOLDER, MicrosoftApp};
 pub use app_settings::{GraphPush, MicrosoftSettings, is_directory};
 pub use certificate::{Certificate, InvalidCertificate};
 pub use declaration::DECLARATION;

@@ -1,35 +1,17 @@
 //! Keeps `web` and `engine` free of providers: what is theirs is in their folders, which declare it.
 
-use std::fs;
-use std::path::Path;
-
 use crate::sources::{SourceFile, source_files};
 
 const PROVIDER_WORDS: [&str; 6] = ["gmail", "google", "graph", "imap", "microsoft", "outlook"];
 
-/// Files that may name a provider, each with its reason.
-const EXCEPTIONS: &[(&str, &str)] = &[
-    ("crates/web/src/api/mailbox_changes.rs", "the fields of a connection are one list for all providers"),
-    ("crates/web/src/api/mailbox_settings.rs", "the fields of a connection are one list for all providers"),
-];
-
 #[test]
 fn web_and_engine_name_no_provider() {
     let files = source_files();
-    let files = files.iter().filter(|file| is_checked(file) && !is_exception(file));
+    let files = files.iter().filter(|file| is_checked(file));
 
     let problems: Vec<String> = files.flat_map(named_providers).collect();
 
     assert!(problems.is_empty(), "providers named outside of their folder:\n{}", problems.join("\n"));
-}
-
-#[test]
-fn each_exception_is_still_needed() {
-    for (path, reason) in EXCEPTIONS {
-        let text = fs::read_to_string(Path::new("../..").join(path)).unwrap();
-        let file = SourceFile { crate_name: String::new(), path: (*path).to_owned(), text };
-        assert!(!named_providers(&file).is_empty(), "{path}: {reason}");
-    }
 }
 
 #[test]
@@ -51,10 +33,6 @@ fn planted_provider_names_are_found() {
 fn is_checked(file: &SourceFile) -> bool {
     let is_source = ["crates/web/src/", "crates/engine/src/"].iter().any(|folder| file.path.starts_with(folder));
     is_source && !file.path.ends_with("/tests.rs")
-}
-
-fn is_exception(file: &SourceFile) -> bool {
-    EXCEPTIONS.iter().any(|(path, _)| *path == file.path)
 }
 
 /// The lines of code that name a provider, up to the unit tests. Comments and attributes that only describe are no code.

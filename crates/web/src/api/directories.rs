@@ -212,7 +212,7 @@ fn dry_run_outcome(report: Option<&Value>) -> &'static str {
 
 impl From<InvalidField> for Problem {
     fn from(wrong: InvalidField) -> Self {
-        Self::invalid(&wrong.field, wrong.why)
+        Self::invalid(&wrong.field, wrong.why_with(str::to_owned))
     }
 }
 

@@ -3,10 +3,11 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use domain::{Backfill, MailboxId, MailboxState, Provider, Secret, TenantSettings};
+use domain::{Backfill, MailboxId, MailboxSettings, MailboxState, Provider, TenantSettings};
 use engine::accounts::erasure::EraseMailbox;
 use engine::accounts::mailboxes::{ConnectRequest, NextMailbox, is_conflict};
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use serde_json::json;
 use store::sql::mailboxes::Mailbox;
 use store::{Precondition, StoreError};
@@ -15,7 +16,8 @@ use utoipa::{IntoParams, ToSchema};
 use super::auth::TenantWriter;
 use super::body::non_null;
 use super::change::{AuditAction, ChangeRequest, Reply};
-use super::mailbox_settings::{Encryption, MailboxSettingsInput};
+use super::connection_body::{ConnectionBody, connection_body};
+use super::mailbox_settings::MailboxSettingsInput;
 use super::mailboxes::{MailboxView, find};
 use super::problem::Problem;
 use super::users::parse_address;
@@ -25,54 +27,14 @@ use crate::App;
 /// Attempts of a change that conflicts with concurrent changes of the mailbox.
 const MAX_CHANGE_ATTEMPTS: usize = 5;
 
-/// Mailbox to connect.
+/// Mailbox to connect. Which of the fields of a connection it has depends on the provider.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct NewMailbox {
     #[schema(example = "me@acme.test", min_length = 3, max_length = 320)]
     address: String,
-    provider: MailboxProvider,
-    /// Host name of the IMAP server.
-    #[serde(default, deserialize_with = "non_null")]
-    #[schema(example = "imap.acme.test", nullable = false)]
-    host: Option<String>,
-    #[serde(default, deserialize_with = "non_null")]
-    #[schema(example = 993, minimum = 1, nullable = false)]
-    port: Option<u16>,
-    /// Default: `implicit`.
-    #[serde(default, deserialize_with = "non_null")]
-    #[schema(nullable = false)]
-    tls: Option<Encryption>,
-    /// Login name. Default: the address.
-    #[serde(default, deserialize_with = "non_null")]
-    #[schema(nullable = false)]
-    user: Option<String>,
-    #[serde(default, deserialize_with = "non_null")]
-    #[schema(nullable = false, format = Password)]
-    password: Option<String>,
-    /// OAuth 2.0 access token, instead of a password.
-    #[serde(default, deserialize_with = "non_null")]
-    #[schema(nullable = false, format = Password)]
-    token: Option<String>,
-    /// Refresh token from the owner's consent, for Gmail and Outlook.
-    #[serde(default, deserialize_with = "non_null")]
-    #[schema(nullable = false, format = Password)]
-    refresh_token: Option<String>,
-    /// Access without the owner's consent, by this server's own app: at Gmail by domain-wide delegation to
-    /// `providers.google.service_account_file`, at Outlook by admin consent to `providers.microsoft.client_id`. Operator only.
-    #[serde(default)]
-    app_only: bool,
-    /// With `app_only` at Outlook: id or domain of the Microsoft directory. Default: the domain of the address.
-    #[serde(default, deserialize_with = "non_null")]
-    #[schema(example = "acme.onmicrosoft.com", nullable = false)]
-    directory: Option<String>,
-    /// PEM certificates of an additional certificate authority to trust.
-    #[serde(default, deserialize_with = "non_null")]
-    #[schema(nullable = false)]
-    ca_pem: Option<String>,
-    /// Allows `tls` = `none` for a server on another machine: the password is then sent unencrypted.
-    #[serde(default)]
-    allow_plaintext: bool,
+    /// Provider of the mailbox, or `files` for a mailbox for imported files.
+    #[schema(value_type = String, example = "imap")]
+    provider: ProviderName,
     /// Names of the folders to sync. Default: the tenant's setting, else all except drafts, spam and trash.
     #[serde(default, deserialize_with = "non_null")]
     #[schema(nullable = false)]
@@ -94,53 +56,31 @@ pub struct NewMailbox {
     #[serde(default, deserialize_with = "non_null")]
     #[schema(example = "30d", nullable = false)]
     backfill: Option<String>,
+    #[serde(flatten, deserialize_with = "connection_body")]
+    #[schema(value_type = BTreeMap<String, Object>)]
+    connection: ConnectionBody,
 }
 
-/// Provider of a new mailbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum MailboxProvider {
-    /// Any IMAP server.
-    Imap,
-    /// Google.
-    Gmail,
-    /// Microsoft.
-    Outlook,
-    /// No provider: a mailbox for imported files.
-    Files,
+/// A provider by its name.
+#[derive(Debug, Clone, Copy)]
+struct ProviderName(Provider);
+
+impl<'de> Deserialize<'de> for ProviderName {
+    fn deserialize<D: Deserializer<'de>>(text: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(text)?;
+        Provider::parse(&name).map(Self).ok_or_else(|| D::Error::custom(format!("must be {}", provider_names())))
+    }
+}
+
+/// Names all providers: "imap, gmail, outlook or files".
+fn provider_names() -> String {
+    let remote = Provider::ALL.into_iter().filter(|provider| *provider != Provider::Files).map(Provider::as_str);
+    format!("{} or {}", remote.collect::<Vec<_>>().join(", "), Provider::Files.as_str())
 }
 
 /// Changes to a mailbox. Absent fields stay as they are.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct MailboxChange {
-    #[serde(default, deserialize_with = "non_null")]
-    #[schema(example = "imap.acme.test", nullable = false)]
-    host: Option<String>,
-    #[serde(default, deserialize_with = "non_null")]
-    #[schema(example = 993, minimum = 1, nullable = false)]
-    port: Option<u16>,
-    #[serde(default, deserialize_with = "non_null")]
-    #[schema(nullable = false)]
-    tls: Option<Encryption>,
-    #[serde(default, deserialize_with = "non_null")]
-    #[schema(nullable = false)]
-    user: Option<String>,
-    #[serde(default, deserialize_with = "non_null")]
-    #[schema(nullable = false, format = Password)]
-    password: Option<String>,
-    #[serde(default, deserialize_with = "non_null")]
-    #[schema(nullable = false, format = Password)]
-    token: Option<String>,
-    /// New refresh token, for Gmail and Outlook.
-    #[serde(default, deserialize_with = "non_null")]
-    #[schema(nullable = false, format = Password)]
-    refresh_token: Option<String>,
-    #[serde(default, deserialize_with = "non_null")]
-    #[schema(nullable = false)]
-    ca_pem: Option<String>,
-    #[serde(default)]
-    allow_plaintext: bool,
     #[serde(default, deserialize_with = "non_null")]
     #[schema(nullable = false)]
     folders: Option<Vec<String>>,
@@ -153,26 +93,22 @@ pub struct MailboxChange {
     #[serde(default, deserialize_with = "non_null")]
     #[schema(nullable = false)]
     bytes_per_day: Option<u64>,
+    #[serde(flatten, deserialize_with = "connection_body")]
+    #[schema(value_type = BTreeMap<String, Object>)]
+    connection: ConnectionBody,
 }
 
 macro_rules! settings_input {
     ($from:expr) => {
         MailboxSettingsInput {
-            host: $from.host.clone(),
-            port: $from.port,
-            tls: $from.tls,
-            user: $from.user.clone(),
-            password: $from.password.clone().map(Secret::new),
-            token: $from.token.clone().map(Secret::new),
-            refresh_token: $from.refresh_token.clone().map(Secret::new),
-            app_only: false,
-            directory: None,
-            ca_pem: $from.ca_pem.clone(),
-            allow_plaintext: $from.allow_plaintext,
-            folders: $from.folders.clone(),
-            exclude: $from.exclude.clone(),
-            interval_seconds: $from.interval_seconds,
-            bytes_per_day: $from.bytes_per_day,
+            common: MailboxSettings {
+                folders: $from.folders.clone(),
+                exclude: $from.exclude.clone(),
+                interval_seconds: $from.interval_seconds,
+                bytes_per_day: $from.bytes_per_day,
+                ..MailboxSettings::default()
+            },
+            connection: &$from.connection,
         }
     };
 }
@@ -191,26 +127,8 @@ pub async fn create(
     let address = parse_address(&new.address)?;
     let tenant_settings = change.by.store.tenant_settings().await?;
     let backfill = resolve_backfill(&app, &tenant_settings, new.backfill.as_deref())?;
-    let settings_input =
-        MailboxSettingsInput { app_only: new.app_only, directory: new.directory.clone(), ..settings_input!(new) };
-    let (provider, settings, secret) = match new.provider {
-        MailboxProvider::Files => (Provider::Files, settings_input.for_files()?, None),
-        MailboxProvider::Imap => {
-            let (settings, secret) = settings_input.for_imap(&address)?;
-            (Provider::Imap, settings, Some(secret))
-        }
-        at @ (MailboxProvider::Gmail | MailboxProvider::Outlook) => {
-            let provider = if at == MailboxProvider::Gmail { Provider::Gmail } else { Provider::Outlook };
-            let (settings, secret) = settings_input.for_consent(provider, app.providers)?;
-            if new.app_only && !change.by.is_operator {
-                // The app is the operator's, and can open the mailboxes of every organisation that trusts it.
-                return Err(Problem::forbidden(
-                    "app_only requires the operator's key: it gives access to any mailbox of a domain",
-                ));
-            }
-            (provider, settings, secret)
-        }
-    };
+    let provider = new.provider.0;
+    let (settings, secret) = settings_input!(new).for_new(app.providers, provider, &address, change.by.is_operator)?;
     let store = &change.by.store;
     let existing = store.find_mailbox(&address).await?;
     if existing.as_ref().is_some_and(|existing| provider == Provider::Files || is_connected(existing)) {
@@ -295,7 +213,7 @@ pub async fn change(
     if before.state == MailboxState::Disconnected {
         return Err(Problem::conflict("this mailbox is disconnected; connect it again with POST /v1/mailboxes"));
     }
-    let (settings, secret) = settings_input!(change.body).over(&before)?;
+    let (settings, secret) = settings_input!(change.body).over(app.providers, &before)?;
     let is_orphaned = app.engine.is_orphaned(&before).await?;
     let after = NextMailbox::of(&before, change.now).changed(settings.clone(), secret.is_some(), is_orphaned);
     let reply = Reply::json(StatusCode::OK, &MailboxView::from(after.clone()))?.with_etag(after.version);

@@ -8,6 +8,7 @@ mod auth;
 mod body;
 mod caller;
 mod change;
+mod connection_body;
 mod deliveries;
 mod directories;
 mod download;
@@ -121,6 +122,7 @@ pub fn router(app: &App) -> Router<App> {
         .split_for_parts();
     let routes = oauth::add_declared_routes(app, routes, &mut description);
     let routes = crate::hooks::add_declared_routes(app, routes, &mut description);
+    connection_body::describe_fields(&mut description, app.providers);
     openapi::add_common_responses(&mut description);
     Router::new()
         .merge(routes.with_state(app.clone()))

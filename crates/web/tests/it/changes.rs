@@ -227,6 +227,7 @@ async fn invalid_mailbox_settings_are_named() {
             ("bytes_per_day", json!(-1)),
             ("ca_pem", json!("none")),
             ("hots", json!("x")),
+            ("app_only", json!(true)),
         ] {
             let mut wrong = json!({"address": "wrong@acme.example", "provider": "imap", "host": "127.0.0.1", "port": 1,
                                    "tls": "none", "password": "x", "folders": ["INBOX"], "backfill": "none"});

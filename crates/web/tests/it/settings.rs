@@ -128,6 +128,24 @@ async fn backfill_is_requested_inherited_or_configured() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn description_lists_the_fields_of_all_providers() {
+    on_each_app(async |app| {
+        let schemas = app.request("GET", "/openapi.json", None, None).await.json()["components"]["schemas"].clone();
+        let (new, change) = (&schemas["NewMailbox"], &schemas["MailboxChange"]);
+
+        for field in providers::registry::DECLARATIONS.connection_fields() {
+            let described = &change["properties"][field.name];
+            assert!(new["properties"][field.name]["type"].is_string(), "{}: {new}", field.name);
+            assert_eq!(described.is_object(), field.is_changeable, "{}: {change}", field.name);
+        }
+        assert_eq!(new["properties"]["tls"]["enum"], json!(["implicit", "starttls", "none"]));
+        assert_eq!((&new["additionalProperties"], &change["additionalProperties"]), (&json!(false), &json!(false)));
+        assert_eq!(new["required"], json!(["address", "provider"]));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn description_shows_the_settings() {
     on_each_app(async |app| {
         let key = app.operator_key().await;

@@ -1,6 +1,5 @@
 //! `mailroom mailbox add`: checks the connection first, so that no unusable mailbox is left behind.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use domain::connector::{ConnectorAccount, NoApiAccess};
@@ -8,15 +7,16 @@ use domain::{Backfill, MailboxId, MailboxSettings, MailboxState, Provider, Secre
 use engine::Engine;
 use engine::accounts::mailboxes::ConnectRequest;
 use engine::credentials::access::TrialAccess;
-use providers::imap::{self, Auth, Connection, Tls};
-use providers::outlook::is_directory;
-use serde_json::{Map, Value, json};
+use providers::app::AppUse;
+use providers::registry::DECLARATIONS;
+use serde_json::{Value, json};
 use store::sql::mailboxes::Mailbox;
 use terminal::{Failure, Output};
 
-use super::secret::{SecretFiles, ask_password, read_secret};
+use super::connection::{invalid_field, read_fields};
+use super::secret::ask_password;
 use crate::app;
-use crate::cli::mailbox::{AccessArgs, GmailArgs, ImapArgs, NewMailboxArgs, OutlookArgs, SyncArgs, TlsMode};
+use crate::cli::mailbox::{AddMailboxArgs, NewMailboxArgs, SyncArgs};
 use crate::commands::sync_options::{invalid_option, read_backfill, read_bytes_per_day, read_interval};
 use crate::config::Config;
 
@@ -40,113 +40,33 @@ impl MailboxCandidate {
     }
 }
 
-pub(super) async fn imap(config: &Config, engine: &Engine, args: ImapArgs, out: Output) -> Result<(), Failure> {
-    let tls = match args.tls {
-        TlsMode::Implicit => Tls::Implicit,
-        TlsMode::Starttls => Tls::StartTls,
-        TlsMode::None => Tls::None,
-    };
-    if tls == Tls::None && !args.allow_plaintext && !imap::is_this_machine(&args.host) {
-        return Err(Failure::usage(format!(
-            "--tls none would send the password to {} unencrypted; use --tls starttls or implicit, or allow it with --allow-plaintext",
-            args.host
-        )));
-    }
+pub(super) async fn run(
+    config: &Config,
+    engine: &Engine,
+    provider: Provider,
+    args: AddMailboxArgs,
+    out: Output,
+) -> Result<(), Failure> {
+    let declaration = DECLARATIONS.find(provider).ok_or_else(|| Failure::usage("there is no such provider"))?;
+    let connection = &declaration.connection;
+    let input = read_fields(&args.fields)?;
+    let made = (connection.connect)(&input, &args.new.address).map_err(|wrong| invalid_field(connection, &wrong))?;
+    let is_app_only = made.settings["app_only"] == true;
+    app::check_app_use(config, provider, if is_app_only { AppUse::AppOnly } else { AppUse::RefreshToken })?;
     let bytes_per_day = args.bytes_per_day.as_deref().map(read_bytes_per_day).transpose()?;
-    let is_token = args.token_file.is_some();
-    let connection_settings = Connection {
-        port: args.port.unwrap_or_else(|| tls.usual_port()),
-        tls,
-        user: args.user.unwrap_or_else(|| args.new.address.clone()),
-        auth: if is_token { Auth::Token } else { Auth::Password },
-        authority: args.ca_file.as_deref().map(read_authority).transpose()?,
-        compress: None,
-        host: args.host,
-    };
-    let settings = serde_json::to_value(&connection_settings).map_err(|e| Failure::problem(e.to_string()))?;
-    let (mut candidate, backfill) = candidate(config, engine, Provider::Imap, &args.new, settings).await?;
+    let (mut candidate, backfill) = candidate(config, engine, provider, &args.new, made.settings).await?;
     candidate.settings.bytes_per_day = bytes_per_day;
     candidate.settings.check().map_err(invalid_option)?;
     if is_connected(engine, &candidate).await? {
         return Err(already_connected(&args.new.tenant, &candidate.address));
     }
     // Asked for last, so that a person does not type it in vain.
-    let files = SecretFiles { password: args.password_file, token: args.token_file, refresh_token: None };
-    let secret = match files.read()? {
-        Some(secret) => secret.value,
-        None => ask_password(&connection_settings.user, &connection_settings.host).await?,
+    let secret = match (made.missing, connection.prompt) {
+        (None, _) => made.secret,
+        (Some(_), Some(prompt)) => Some(ask_password(&prompt(&candidate.settings.connection)).await?),
+        (Some(missing), None) => return Err(invalid_field(connection, &missing)),
     };
-    add(config, engine, &args.new, (candidate, backfill), Some(secret), out).await
-}
-
-fn read_authority(file: &Path) -> Result<String, Failure> {
-    let pem = std::fs::read_to_string(file)
-        .map_err(|e| Failure::problem(format!("cannot read the certificate in {} ({e})", file.display())))?;
-    if !imap::has_ca_certificate(&pem) {
-        return Err(Failure::problem(format!(
-            "{} contains no certificate; --ca-file must be a PEM file, which begins with -----BEGIN CERTIFICATE-----",
-            file.display()
-        )));
-    }
-    Ok(pem)
-}
-
-pub(super) async fn gmail(config: &Config, engine: &Engine, args: GmailArgs, out: Output) -> Result<(), Failure> {
-    let google = &config.providers.google.settings;
-    if args.access.app_only && google.service_account.is_none() {
-        return Err(Failure::usage("--app-only requires a service account; set providers.google.service_account_file"));
-    }
-    if !args.access.app_only && (google.client_id.is_none() || google.client_secret.is_none()) {
-        return Err(missing_oauth_client("providers.google.client_id and client_secret_file"));
-    }
-    let connection = connection_of(&args.access, None);
-    add_by_consent(config, engine, (Provider::Gmail, &args.new, &args.access), connection, out).await
-}
-
-pub(super) async fn outlook(config: &Config, engine: &Engine, args: OutlookArgs, out: Output) -> Result<(), Failure> {
-    let settings = "providers.microsoft.client_id, and client_secret_file or certificate_file";
-    if !config.providers.microsoft.settings.has_client() {
-        if args.access.app_only {
-            return Err(Failure::usage(format!("--app-only requires an app registered at Microsoft; set {settings}")));
-        }
-        return Err(missing_oauth_client(settings));
-    }
-    if let Some(directory) = args.directory.as_deref().filter(|directory| !is_directory(directory)) {
-        return Err(Failure::usage(format!(
-            "--directory must be the id of a directory or one of its domains, not {directory:?}"
-        )));
-    }
-    let connection = connection_of(&args.access, args.directory.as_deref());
-    add_by_consent(config, engine, (Provider::Outlook, &args.new, &args.access), connection, out).await
-}
-
-fn missing_oauth_client(settings: &str) -> Failure {
-    Failure::usage(format!("a refresh token can only be used by the OAuth client it was issued to; set {settings}"))
-}
-
-fn connection_of(access: &AccessArgs, directory: Option<&str>) -> Value {
-    let mut connection = Map::new();
-    if access.app_only {
-        connection.insert("app_only".to_owned(), true.into());
-    }
-    connection.extend(directory.map(|directory| ("directory".to_owned(), directory.into())));
-    connection.into()
-}
-
-/// Adds a mailbox that is opened by consent of its owner or organisation.
-async fn add_by_consent(
-    config: &Config,
-    engine: &Engine,
-    (provider, new, access): (Provider, &NewMailboxArgs, &AccessArgs),
-    connection: Value,
-    out: Output,
-) -> Result<(), Failure> {
-    let (candidate, backfill) = candidate(config, engine, provider, new, connection).await?;
-    if is_connected(engine, &candidate).await? {
-        return Err(already_connected(&new.tenant, &candidate.address));
-    }
-    let secret = access.refresh_token_file.as_deref().map(read_secret).transpose()?;
-    add(config, engine, new, (candidate, backfill), secret, out).await
+    add(config, engine, &args.new, (candidate, backfill), secret, out).await
 }
 
 /// Creates a candidate from the options that all providers have.
@@ -244,19 +164,12 @@ pub(super) async fn check(
         sweep_since: None,
         access: Arc::new(NoApiAccess),
     };
-    // The text of an IMAP server is for the person who connects the mailbox; errors of connectors are logged, so they omit it.
-    if *provider == Provider::Imap {
-        return imap::check_connection(&account)
-            .await
-            .map(|()| None)
-            .map_err(|e| format!("cannot open {address}: {e}"));
-    }
     let syncer = app::syncer(config, engine, "command").map_err(|e| e.to_string())?;
     let Some(connector) = syncer.connectors.get(provider) else {
         return Err(format!("this program does not support {}", provider.as_str()));
     };
     let trial = Arc::new(TrialAccess::new(connector.clone(), account.clone()));
     account.access = trial.clone();
-    connector.check(&account).await.map_err(|e| format!("cannot open {address}: {e}"))?;
+    connector.explain_check(&account).await.map_err(|e| format!("cannot open {address}: {e}"))?;
     Ok(trial.secret().await)
 }

@@ -3,6 +3,7 @@
 use domain::{MailboxState, Provider};
 use engine::Engine;
 use engine::credentials::consent::ConsentRequest;
+use providers::app::AppUse;
 use providers::registry::DECLARATIONS;
 use serde_json::json;
 use terminal::{Failure, Output};
@@ -12,37 +13,14 @@ use crate::app;
 use crate::cli::mailbox::ConsentLinkArgs;
 use crate::config::Config;
 
-pub(super) async fn gmail(config: &Config, engine: &Engine, args: ConsentLinkArgs, out: Output) -> Result<(), Failure> {
-    let google = &config.providers.google.settings;
-    if google.client_id.is_none() || google.client_secret.is_none() {
-        return Err(missing_oauth_client("providers.google.client_id and client_secret_file"));
-    }
-    link(config, engine, Provider::Gmail, args, out).await
-}
-
-pub(super) async fn outlook(
-    config: &Config,
-    engine: &Engine,
-    args: ConsentLinkArgs,
-    out: Output,
-) -> Result<(), Failure> {
-    if !config.providers.microsoft.settings.has_client() {
-        return Err(missing_oauth_client("providers.microsoft.client_id, and client_secret_file or certificate_file"));
-    }
-    link(config, engine, Provider::Outlook, args, out).await
-}
-
-fn missing_oauth_client(settings: &str) -> Failure {
-    Failure::usage(format!("consent requires an OAuth client; set {settings}"))
-}
-
-async fn link(
+pub(super) async fn run(
     config: &Config,
     engine: &Engine,
     provider: Provider,
     args: ConsentLinkArgs,
     out: Output,
 ) -> Result<(), Failure> {
+    app::check_app_use(config, provider, AppUse::Consent)?;
     let Some(consent) = DECLARATIONS.consent(provider) else {
         return Err(Failure::usage(format!("{} mailboxes are not connected by consent", provider.as_str())));
     };

@@ -3,6 +3,7 @@
 mod add;
 mod authorize;
 mod connect;
+mod connection;
 mod secret;
 mod show;
 mod sync;
@@ -10,31 +11,34 @@ mod sync;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use domain::Provider;
+use domain::ConnectionField;
 use engine::Engine;
 use engine::accounts::mailboxes::is_conflict;
+use providers::registry::DECLARATIONS;
 use serde_json::json;
 use store::sql::mailboxes::Mailbox;
 use terminal::{Failure, Output, count, note};
 
 use crate::app;
-use crate::cli::mailbox::{AddMailbox, AuthorizeCommand, ConnectMailbox, MailboxArg, MailboxCommand as Command};
+use crate::cli::mailbox::{MailboxArg, MailboxCommand as Command};
+use crate::cli::provider_options::{ProviderSubcommand, ReplacementSecret};
 use crate::config::Config;
 use add::MailboxCandidate;
-use secret::{CredentialKind, NewSecret, SecretFiles};
+use secret::read_secret;
 
 pub use show::state;
 
 pub async fn run(config: &Config, command: Command, out: Output) -> Result<ExitCode, Failure> {
     let engine = app::open(config).await?;
     match command {
-        Command::Add(AddMailbox::Imap(args)) => add::imap(config, &engine, *args, out).await?,
-        Command::Add(AddMailbox::Gmail(args)) => add::gmail(config, &engine, args, out).await?,
-        Command::Add(AddMailbox::Outlook(args)) => add::outlook(config, &engine, args, out).await?,
-        Command::Connect(ConnectMailbox::Gmail(args)) => connect::gmail(config, &engine, args, out).await?,
-        Command::Connect(ConnectMailbox::Outlook(args)) => connect::outlook(config, &engine, args, out).await?,
-        Command::Authorize(AuthorizeCommand::Outlook { directory }) => {
-            authorize::outlook(config, &engine, &directory, out).await?;
+        Command::Add(ProviderSubcommand { provider, args }) => {
+            add::run(config, &engine, provider, args, out).await?;
+        }
+        Command::Connect(ProviderSubcommand { provider, args }) => {
+            connect::run(config, &engine, provider, args, out).await?;
+        }
+        Command::Authorize(ProviderSubcommand { provider, args }) => {
+            authorize::run(config, &engine, provider, &args.directory, out).await?;
         }
         Command::List { tenant } => show::list(&engine, tenant.as_deref(), out).await?,
         Command::Show(mailbox) => show::show(config, &engine, &mailbox, out).await?,
@@ -46,9 +50,8 @@ pub async fn run(config: &Config, command: Command, out: Output) -> Result<ExitC
             .await?;
             print_state(&mailbox, "paused", changed, out)?;
         }
-        Command::Resume { mailbox, password_file, token_file, refresh_token_file, no_check } => {
-            let files = SecretFiles { password: password_file, token: token_file, refresh_token: refresh_token_file };
-            resume(config, &engine, &mailbox, files, no_check, out).await?;
+        Command::Resume { mailbox, secret, no_check } => {
+            resume(config, &engine, &mailbox, secret, no_check, out).await?;
         }
         Command::Remove { mailbox, erase, yes } => remove(&engine, &mailbox, erase, yes, out).await?,
     }
@@ -91,22 +94,22 @@ async fn resume(
     config: &Config,
     engine: &Engine,
     arg: &MailboxArg,
-    files: SecretFiles,
+    replacement: ReplacementSecret,
     no_check: bool,
     out: Output,
 ) -> Result<(), Failure> {
     let mailbox = find(engine, arg).await?;
-    let secret = files.read()?;
-    let mut newer = None;
-    if let Some(secret) = &secret {
-        check_kind(&mailbox, secret)?;
+    let ReplacementSecret(replacement) = replacement;
+    let mut secret = replacement.as_ref().map(|(_, file)| read_secret(file)).transpose()?;
+    if let Some((field, _)) = &replacement {
+        check_kind(&mailbox, field)?;
         if !no_check {
             let candidate = MailboxCandidate::of(&mailbox);
-            let checked = add::check(config, engine, &candidate, Some(&secret.value)).await;
-            newer = checked.map_err(|sentence| Failure::problem(format!("{sentence}; nothing was changed")))?;
+            let checked = add::check(config, engine, &candidate, secret.as_ref()).await;
+            let newer = checked.map_err(|sentence| Failure::problem(format!("{sentence}; nothing was changed")))?;
+            secret = newer.or(secret);
         }
     }
-    let secret = newer.or(secret.map(|secret| secret.value));
     let (mailbox, changed) = retry_on_conflict(engine, arg, "mailbox.resume", async |engine, mailbox| {
         engine.resume_mailbox(mailbox, secret.clone()).await
     })
@@ -115,22 +118,19 @@ async fn resume(
 }
 
 /// Fails if the secret is of another kind than the mailbox uses: a server would refuse it without saying why.
-fn check_kind(mailbox: &Mailbox, secret: &NewSecret) -> Result<(), Failure> {
-    let kind = match mailbox.provider {
-        Provider::Imap if mailbox.settings.connection["auth"] == "token" => CredentialKind::Token,
-        Provider::Imap => CredentialKind::Password,
-        Provider::Gmail | Provider::Outlook => CredentialKind::RefreshToken,
-        Provider::Files => return Ok(()),
-    };
-    if kind == secret.kind {
+fn check_kind(mailbox: &Mailbox, given: &ConnectionField) -> Result<(), Failure> {
+    let Some(field) = secret_field(mailbox) else { return Ok(()) };
+    if field.name == given.name {
         return Ok(());
     }
-    let (kind, option) = match kind {
-        CredentialKind::Token => ("a token", "--token-file"),
-        CredentialKind::Password => ("a password", "--password-file"),
-        CredentialKind::RefreshToken => ("a refresh token", "--refresh-token-file"),
-    };
-    Err(Failure::usage(format!("{} is connected with {kind}; give a new one with {option}", mailbox.address)))
+    let (noun, option) = (field.option.noun, field.option.name);
+    Err(Failure::usage(format!("{} is connected with {noun}; give a new one with --{option}", mailbox.address)))
+}
+
+/// Returns the field of the secret that opens a mailbox; imported files have none.
+fn secret_field(mailbox: &Mailbox) -> Option<&'static ConnectionField> {
+    let connection = &DECLARATIONS.find(mailbox.provider)?.connection;
+    connection.field((connection.secret_field)(&mailbox.settings.connection))
 }
 
 async fn remove(engine: &Engine, arg: &MailboxArg, erase: bool, yes: bool, out: Output) -> Result<(), Failure> {

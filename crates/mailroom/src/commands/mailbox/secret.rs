@@ -1,45 +1,12 @@
 //! Reads passwords and tokens: from a file, from a pipe, or typed without echo.
 
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use domain::Secret;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use terminal::{Failure, note};
 use tokio::sync::oneshot;
-
-/// Files that a command names; at most one of them is given.
-#[derive(Debug)]
-pub(super) struct SecretFiles {
-    pub password: Option<PathBuf>,
-    pub token: Option<PathBuf>,
-    pub refresh_token: Option<PathBuf>,
-}
-
-#[derive(Debug)]
-pub(super) struct NewSecret {
-    pub value: Secret<String>,
-    pub kind: CredentialKind,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CredentialKind {
-    Password,
-    Token,
-    RefreshToken,
-}
-
-impl SecretFiles {
-    pub fn read(&self) -> Result<Option<NewSecret>, Failure> {
-        let files = [
-            (&self.token, CredentialKind::Token),
-            (&self.refresh_token, CredentialKind::RefreshToken),
-            (&self.password, CredentialKind::Password),
-        ];
-        let given = files.into_iter().find_map(|(file, kind)| Some((file.as_deref()?, kind)));
-        given.map(|(file, kind)| Ok(NewSecret { value: read_secret(file)?, kind })).transpose()
-    }
-}
 
 pub(super) fn read_secret(file: &Path) -> Result<Secret<String>, Failure> {
     let text = std::fs::read_to_string(file)
@@ -55,13 +22,13 @@ fn without_line_end(text: String) -> Option<Secret<String>> {
 }
 
 /// Asks for the password on a terminal without echo; else reads the first line of standard input.
-pub(super) async fn ask_password(user: &str, host: &str) -> Result<Secret<String>, Failure> {
+pub(super) async fn ask_password(prompt: &str) -> Result<Secret<String>, Failure> {
     if !std::io::stdin().is_terminal() {
         let line = read_line()?;
         let none = "a password is required; name a file with --password-file, or write it to standard input";
         return without_line_end(line).ok_or_else(|| Failure::usage(none));
     }
-    note(&format!("Password of {user} at {host} (not shown):"));
+    note(prompt);
     let hidden_input = HiddenInput::begin()?;
     let (sender, typed) = oneshot::channel();
     // A detached thread: after Ctrl-C the process must not wait for Return.

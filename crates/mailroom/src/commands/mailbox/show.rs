@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
-use domain::{MailboxState, Provider};
+use domain::MailboxState;
 use engine::Engine;
 use engine::sync::push::PushStatus;
 use engine::sync::target::bytes_per_day;
+use providers::registry::DECLARATIONS;
 use serde_json::json;
 use store::sql::mailboxes::Mailbox;
 use store::sql::sync::{BackfillProgress, SyncPause};
 use terminal::{Failure, Output, count, size};
 
-use super::find;
+use super::{find, secret_field};
 use crate::app;
 use crate::cli::mailbox::MailboxArg;
 use crate::commands::job_output::format_time;
@@ -143,19 +144,14 @@ pub fn state(mailbox: &Mailbox) -> String {
 /// Returns the command that gives a mailbox new credentials.
 fn reauth_hint(mailbox: &Mailbox, tenant: &str) -> String {
     let address = &mailbox.address;
-    let command = match mailbox.provider {
-        Provider::Gmail | Provider::Outlook if mailbox.settings.connection["app_only"] == true => {
-            format!("mailbox resume {address} --tenant {tenant}")
+    let has_consent = DECLARATIONS.consent(mailbox.provider).is_some();
+    let command = match secret_field(mailbox) {
+        _ if mailbox.settings.connection["app_only"] == true => format!("mailbox resume {address} --tenant {tenant}"),
+        _ if has_consent => {
+            format!("mailbox connect {} --tenant {tenant} --address {address}", mailbox.provider.as_str())
         }
-        provider @ (Provider::Gmail | Provider::Outlook) => {
-            format!("mailbox connect {} --tenant {tenant} --address {address}", provider.as_str())
-        }
-        Provider::Imap if mailbox.settings.connection["auth"] == "token" => {
-            format!("mailbox resume {address} --tenant {tenant} --token-file FILE")
-        }
-        Provider::Imap | Provider::Files => {
-            format!("mailbox resume {address} --tenant {tenant} --password-file FILE")
-        }
+        Some(field) => format!("mailbox resume {address} --tenant {tenant} --{} FILE", field.option.name),
+        None => format!("mailbox resume {address} --tenant {tenant}"),
     };
     format!("to reconnect: mailroom {command}")
 }

@@ -19,6 +19,7 @@ use engine::sync::schedule::{self, PollIntervals, TickOutcome};
 use jiff::SignedDuration;
 use jobs::leader::{self, Election, Leadership};
 use jobs::{LeaseGate, SystemRandom, Worker, recurring};
+use providers::app::ProviderApp;
 use store::Store;
 use terminal::{Failure, Output, note};
 use tokio::net::TcpListener;
@@ -122,13 +123,14 @@ pub async fn run(config: &Config, args: &cli::ServeArgs, out: Output) -> Result<
 }
 
 async fn prepare_pushes(config: &Config, engine: &Engine) -> Result<(), Failure> {
-    let providers = &config.providers;
-    if providers.google.settings.topic.is_some() || providers.microsoft.settings.push.is_some() {
+    if config.providers.iter().any(ProviderApp::requests_pushes) {
         // Push may not have been configured before.
         engine.store.system().request_disabled_watches().await?;
     }
-    if let Some(why) = providers.microsoft.missing_push_reason() {
-        tracing::warn!(provider = "outlook", reason = why, "push is not available");
+    for app in config.providers.iter() {
+        if let Some(why) = app.missing_push_reason() {
+            tracing::warn!(provider = app.declaration().provider.as_str(), reason = why, "push is not available");
+        }
     }
     Ok(())
 }

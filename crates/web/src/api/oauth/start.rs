@@ -5,7 +5,7 @@ use axum::extract::{FromRequestParts, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
-use domain::AuthorizationRequest;
+use domain::{AuthorizationRequest, MailboxSettings};
 use engine::credentials::consent::ConsentRequest;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,6 @@ use super::{check_throttle, record_forgery, set_cookie};
 use crate::App;
 use crate::api::auth::{ChangeActor, TenantWriter};
 use crate::api::mailbox_changes::resolve_backfill;
-use crate::api::mailbox_settings::MailboxSettingsInput;
 use crate::api::users::parse_address;
 use crate::api::{Path, Query};
 use crate::problem::Problem;
@@ -100,18 +99,19 @@ async fn create_link(
         return Err(Problem::conflict(site.consent.not_configured));
     }
     let address = params.address.as_deref().map(parse_address).transpose()?;
-    let settings_input = MailboxSettingsInput {
+    let settings = MailboxSettings {
         folders: params.folders.as_deref().map(split_names),
         exclude: params.exclude.as_deref().map(split_names),
         interval_seconds: params.interval_seconds,
-        ..MailboxSettingsInput::default()
+        ..MailboxSettings::default()
     };
+    settings.check().map_err(Problem::from)?;
     let request = ConsentRequest {
         tenant: by.store.id,
         provider: site.provider,
         actor: by.actor(),
         address,
-        settings: settings_input.common_settings()?,
+        settings,
         backfill: resolve_backfill(app, &by.store.tenant_settings().await?, params.backfill.as_deref())?,
     };
     let (ticket, expires_at) = app.engine.create_consent_ticket(&request).await?;

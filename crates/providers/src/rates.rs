@@ -1,11 +1,10 @@
-//! Rate limits of providers.
+//! Rate limits of providers, as `[providers.<name>]` sets them.
 
 use domain::setting_values::MAX_BYTES_PER_DAY;
 use outbound::budget::Budget;
 use outbound::{Allowance, CallBudgets};
 
-use super::ConfigError;
-use super::reader::SettingsReader;
+use crate::settings_source::{AppSettingError, SettingsSource};
 
 /// Limits of all tenants together, of each tenant, of each credential, and of each mailbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +23,7 @@ pub struct RateLimits {
 }
 
 impl ProviderRates {
-    pub fn pace(self) -> CallBudgets {
+    pub fn budgets(self) -> CallBudgets {
         CallBudgets {
             app: self.app.allowance(),
             tenant: self.tenant.allowance(),
@@ -44,59 +43,58 @@ impl RateLimits {
     }
 }
 
-/// Settings keys of one provider: (calls, bytes) of all tenants, of each tenant, each credential and each mailbox.
-pub(super) type RateKeys = [(&'static str, &'static str); 4];
+/// Settings keys of one provider: calls, and bytes where there is such a setting, of all tenants, of each tenant, each
+/// credential and each mailbox.
+pub type RateKeys = [(&'static str, Option<&'static str>); 4];
 
-macro_rules! keys {
+/// Names the keys of a section.
+macro_rules! rate_keys {
     ($provider:literal) => {
         [
             (
                 concat!("providers.", $provider, ".calls_per_second"),
-                concat!("providers.", $provider, ".app_bytes_per_day"),
+                Some(concat!("providers.", $provider, ".app_bytes_per_day")),
             ),
             (
                 concat!("providers.", $provider, ".tenant_calls_per_second"),
-                concat!("providers.", $provider, ".tenant_bytes_per_day"),
+                Some(concat!("providers.", $provider, ".tenant_bytes_per_day")),
             ),
             (
                 concat!("providers.", $provider, ".credential_calls_per_second"),
-                concat!("providers.", $provider, ".credential_bytes_per_day"),
+                Some(concat!("providers.", $provider, ".credential_bytes_per_day")),
             ),
             (
                 concat!("providers.", $provider, ".mailbox_calls_per_second"),
-                concat!("providers.", $provider, ".mailbox_bytes_per_day"),
+                Some(concat!("providers.", $provider, ".mailbox_bytes_per_day")),
             ),
         ]
     };
 }
 
-pub(super) const GOOGLE: RateKeys = keys!("google");
-pub(super) const MICROSOFT: RateKeys = keys!("microsoft");
-pub(super) const IMAP: RateKeys = keys!("imap");
+pub(crate) use rate_keys;
 
 const MAX_CALLS_PER_SECOND: usize = 1_000_000;
 
-pub(super) fn rates(
-    read: &mut SettingsReader,
+pub fn rates(
+    source: &mut dyn SettingsSource,
     [app, tenant, credential, mailbox]: RateKeys,
-) -> Result<ProviderRates, ConfigError> {
+) -> Result<ProviderRates, AppSettingError> {
     Ok(ProviderRates {
         // Calls of the app must be limited: without that, nothing would be.
-        app: rate_limits(read, app, 1)?,
-        tenant: rate_limits(read, tenant, 0)?,
-        credential: rate_limits(read, credential, 0)?,
-        mailbox: rate_limits(read, mailbox, 0)?,
+        app: rate_limits(source, app, 1)?,
+        tenant: rate_limits(source, tenant, 0)?,
+        credential: rate_limits(source, credential, 0)?,
+        mailbox: rate_limits(source, mailbox, 0)?,
     })
 }
 
 fn rate_limits(
-    read: &mut SettingsReader,
-    (calls, bytes): (&'static str, &'static str),
+    source: &mut dyn SettingsSource,
+    (calls, bytes): (&'static str, Option<&'static str>),
     min_calls: usize,
-) -> Result<RateLimits, ConfigError> {
+) -> Result<RateLimits, AppSettingError> {
     Ok(RateLimits {
-        calls_per_second: read.count(calls, min_calls..=MAX_CALLS_PER_SECOND)?,
-        // The bytes of a mailbox at an IMAP server have an older key of their own.
-        bytes_per_day: if bytes == IMAP[3].1 { 0 } else { read.size(bytes, 0..=MAX_BYTES_PER_DAY)? },
+        calls_per_second: source.count(calls, min_calls..=MAX_CALLS_PER_SECOND)?,
+        bytes_per_day: bytes.map_or(Ok(0), |bytes| source.size(bytes, 0..=MAX_BYTES_PER_DAY))?,
     })
 }
