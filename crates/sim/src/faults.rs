@@ -40,6 +40,8 @@ macro_rules! http_fault_effects {
                 Self::CutBody => Some(ResponseDamage::CutBody),
                 Self::Slow { bytes, ms } => Some(ResponseDamage::Slow { bytes: *bytes, ms: *ms }),
                 Self::TruncatedJson => Some(ResponseDamage::TruncatedJson),
+                Self::UnknownFields => Some(ResponseDamage::UnknownFields),
+                Self::ChangedType => Some(ResponseDamage::ChangedType),
                 _ => None,
             }
         }
@@ -112,6 +114,10 @@ pub enum ResponseDamage {
     Slow { bytes: usize, ms: u64 },
     /// The response is complete, but holds only half of the JSON.
     TruncatedJson,
+    /// Every object has a field that no document names.
+    UnknownFields,
+    /// One member has a value of another type.
+    ChangedType,
 }
 
 /// What a fault does to a push.

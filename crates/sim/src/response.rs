@@ -12,6 +12,7 @@ use crate::body_damage::{self, BodyDamage};
 use crate::faults::{FaultKind, ResponseDamage};
 use crate::form;
 use crate::http::ConnectionCut;
+use crate::odd_json;
 
 pub const JSON: &str = "application/json; charset=UTF-8";
 
@@ -96,9 +97,18 @@ impl SimResponse {
                 ResponseDamage::CutBody => self.damage.is_cut = true,
                 ResponseDamage::Slow { bytes, ms } => self.damage.slow = Some((bytes, Duration::from_millis(ms))),
                 ResponseDamage::TruncatedJson => self.is_truncated = true,
+                ResponseDamage::UnknownFields => self.change_json(odd_json::add_unknown_fields),
+                ResponseDamage::ChangedType => self.change_json(odd_json::change_a_type),
             }
         }
         self
+    }
+
+    fn change_json(&mut self, change: fn(&mut Value)) {
+        match &mut self.body {
+            ResponseBody::Json(value) | ResponseBody::JsonWith { object: value, .. } => change(value),
+            ResponseBody::Empty | ResponseBody::Other { .. } => {}
+        }
     }
 
     /// Returns the body in pieces.

@@ -32,8 +32,10 @@ pub const THROTTLE_WAIT: Duration = Duration::from_secs(7);
 pub enum ContractFault {
     /// Every call is throttled, for [`THROTTLE_WAIT`] if the protocol can say so.
     Throttled,
-    /// Now and then calls fail, connections end and answers are cut, garbled or too short.
+    /// Now and then calls fail, connections end and answers are cut, garbled or too short, or have a value of another type.
     Flaky,
+    /// Answers have what no document names, and listings have pages without items before the last.
+    Unfamiliar,
 }
 
 /// What becomes of cursors that the provider has forgotten.
@@ -177,6 +179,7 @@ pub async fn check(under_test: &dyn ConnectorUnderTest) {
     quiet_mailbox_lists_nothing(under_test, &mut replica).await;
     replica_follows_changes(under_test, &mut replica).await;
     listing_shows_every_placement(under_test, &replica).await;
+    unfamiliar_answers_change_nothing(under_test, &mut replica).await;
     replica_survives_faults(under_test, &mut replica).await;
     removed_message_is_gone(under_test, &mut replica).await;
     throttled_call_says_when_to_retry(under_test).await;
@@ -262,6 +265,20 @@ async fn replica_follows_changes(under_test: &dyn ConnectorUnderTest, replica: &
 /// Follows the changes, in every fifth round with a sweep.
 async fn follow_round(replica: &mut MailboxReplica, round: usize) -> Result<usize, ConnectorError> {
     if round.is_multiple_of(5) { replica.sweep().await } else { replica.follow().await }
+}
+
+/// Providers add fields and responses without notice, and end pages where they like: no call fails for it.
+async fn unfamiliar_answers_change_nothing(under_test: &dyn ConnectorUnderTest, replica: &mut MailboxReplica) {
+    under_test.inject(ContractFault::Unfamiliar);
+    assert_eq!(under_test.connector().check(&under_test.account()).await, Ok(()), "{}", under_test.name());
+    for round in 0..10 {
+        under_test.step(12);
+        follow_round(replica, round).await.unwrap();
+    }
+    listing_shows_every_placement(under_test, replica).await;
+    replica.sweep().await.unwrap();
+    under_test.clear_faults();
+    assert_replicated(under_test, replica);
 }
 
 /// Calls that fail are made again, as a sync does; content that came was whole.

@@ -132,6 +132,10 @@ pub enum GoogleFaultKind {
     Garbage,
     /// The response is complete, but holds only half of the JSON.
     TruncatedJson,
+    /// Every object of the response has a field that no document names.
+    UnknownFields,
+    /// One member of the response has a value of another type.
+    ChangedType,
     /// The history id has expired.
     HistoryExpired,
     /// A page without items, with a token for the next page.
@@ -166,13 +170,16 @@ impl FaultKind for GoogleFaultKind {
 
     fn replaces_response(&self) -> bool {
         use GoogleFaultKind::{
-            CutBody, Delayed, Duplicated, EmptyPage, MissingPart, Padded, ShuffledParts, Slow, TruncatedJson,
+            ChangedType, CutBody, Delayed, Duplicated, EmptyPage, MissingPart, Padded, ShuffledParts, Slow,
+            TruncatedJson, UnknownFields,
         };
         !matches!(
             self,
             CutBody
                 | Slow { .. }
                 | TruncatedJson
+                | UnknownFields
+                | ChangedType
                 | EmptyPage
                 | Padded
                 | MissingPart
@@ -198,6 +205,7 @@ impl FaultKind for GoogleFaultKind {
             Self::Slow { bytes: 4_000, ms: 20 },
             Self::Garbage,
             Self::TruncatedJson,
+            Self::UnknownFields,
             Self::HistoryExpired,
             Self::EmptyPage,
             Self::Padded,

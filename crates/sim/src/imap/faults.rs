@@ -53,6 +53,8 @@ pub enum ImapFaultKind {
     },
     /// A line that is not IMAP.
     Garbage,
+    /// Responses, codes and data that no document names come before the completion.
+    UnknownResponses,
 }
 
 fn scripted() -> String {
@@ -63,7 +65,7 @@ impl FaultKind for ImapFaultKind {
     type Route = ImapRoute;
 
     fn replaces_response(&self) -> bool {
-        !matches!(self, Self::CutBody | Self::Slow { .. })
+        !matches!(self, Self::CutBody | Self::Slow { .. } | Self::UnknownResponses)
     }
 
     fn transient() -> Vec<Self> {
@@ -76,12 +78,13 @@ impl FaultKind for ImapFaultKind {
             Self::Slow { bytes: 4_000, ms: 20 },
             Self::Hang { ms: 1_500 },
             Self::Garbage,
+            Self::UnknownResponses,
         ]
     }
 
     fn applies_to(&self, route: ImapRoute) -> bool {
         // The greeting answers no command.
-        !matches!((self, route), (Self::No { .. } | Self::Bad, ImapRoute::Greeting))
+        !matches!((self, route), (Self::No { .. } | Self::Bad | Self::UnknownResponses, ImapRoute::Greeting))
     }
 }
 

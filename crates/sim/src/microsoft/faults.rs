@@ -175,6 +175,10 @@ pub enum MicrosoftFaultKind {
     Garbage,
     /// The response is complete, but holds only half of the JSON.
     TruncatedJson,
+    /// Every object of the response has a field that no document names.
+    UnknownFields,
+    /// One member of the response has a value of another type.
+    ChangedType,
     /// 401, whatever the token.
     Unauthorized,
     /// 403 `ErrorAccessDenied`.
@@ -258,6 +262,7 @@ impl FaultKind for MicrosoftFaultKind {
             Self::Slow { bytes: 4_000, ms: 20 },
             Self::Garbage,
             Self::TruncatedJson,
+            Self::UnknownFields,
             Self::DeltaExpired,
             Self::Resync { code: resync_required() },
             Self::DeltaQuota,

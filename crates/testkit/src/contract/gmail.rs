@@ -122,6 +122,7 @@ impl ConnectorUnderTest for GmailUnderTest {
                     GoogleFaultKind::Cut,
                     GoogleFaultKind::CutBody,
                     GoogleFaultKind::TruncatedJson,
+                    GoogleFaultKind::ChangedType,
                     GoogleFaultKind::MissingPart,
                     GoogleFaultKind::ShuffledParts,
                     GoogleFaultKind::Padded,
@@ -129,6 +130,11 @@ impl ConnectorUnderTest for GmailUnderTest {
                 ] {
                     self.world.add_fault(GoogleFault { route: None, ..GoogleFault::sometimes(kind, 0.01) });
                 }
+            }
+            ContractFault::Unfamiliar => {
+                self.world.add_fault(GoogleFault::sometimes(GoogleFaultKind::UnknownFields, 0.7));
+                self.world.add_fault(GoogleFault::sometimes(GoogleFaultKind::EmptyPage, 0.3));
+                self.world.add_fault(GoogleFault::sometimes(GoogleFaultKind::Padded, 0.3));
             }
         }
     }

@@ -126,10 +126,20 @@ impl ConnectorUnderTest for ImapUnderTest {
             ContractFault::Flaky => {
                 let unavailable = ImapFaultKind::No { code: Some("UNAVAILABLE".to_owned()), text: "Later.".to_owned() };
                 let bye = ImapFaultKind::Bye { text: "Restarting.".to_owned() };
-                for kind in [unavailable, bye, ImapFaultKind::Cut, ImapFaultKind::Reset, ImapFaultKind::CutBody] {
+                for kind in [
+                    unavailable,
+                    bye,
+                    ImapFaultKind::Cut,
+                    ImapFaultKind::Reset,
+                    ImapFaultKind::CutBody,
+                    ImapFaultKind::Garbage,
+                ] {
                     self.world.add_fault(ImapFault::sometimes(kind, 0.01));
                 }
                 self.world.add_fault(ImapFault::sometimes(ImapFaultKind::Slow { bytes: 512, ms: 1 }, 0.02));
+            }
+            ContractFault::Unfamiliar => {
+                self.world.add_fault(ImapFault::sometimes(ImapFaultKind::UnknownResponses, 0.7));
             }
         }
     }

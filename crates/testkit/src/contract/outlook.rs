@@ -132,6 +132,7 @@ impl ConnectorUnderTest for OutlookUnderTest {
                     MicrosoftFaultKind::Cut,
                     MicrosoftFaultKind::CutBody,
                     MicrosoftFaultKind::TruncatedJson,
+                    MicrosoftFaultKind::ChangedType,
                     MicrosoftFaultKind::MissingPart,
                     MicrosoftFaultKind::ShuffledParts,
                     MicrosoftFaultKind::EmptyPage,
@@ -140,6 +141,11 @@ impl ConnectorUnderTest for OutlookUnderTest {
                 ] {
                     self.world.add_fault(MicrosoftFault::sometimes(kind, 0.01));
                 }
+            }
+            ContractFault::Unfamiliar => {
+                self.world.add_fault(MicrosoftFault::sometimes(MicrosoftFaultKind::UnknownFields, 0.7));
+                self.world.add_fault(MicrosoftFault::sometimes(MicrosoftFaultKind::EmptyPage, 0.3));
+                self.world.add_fault(MicrosoftFault::sometimes(MicrosoftFaultKind::RepeatedItems, 0.3));
             }
         }
     }

@@ -91,6 +91,10 @@ impl ConnectorUnderTest for WorldUnderTest {
                     self.connector.add_fault(WorldFault::sometimes(kind, 0.05));
                 }
             }
+            // Nothing is written down between this connector and its world, so only a page can be unusual.
+            ContractFault::Unfamiliar => {
+                self.connector.add_fault(WorldFault::sometimes(WorldFaultKind::RepeatedPage, 0.3));
+            }
         }
     }
 

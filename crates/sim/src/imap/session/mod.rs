@@ -167,6 +167,9 @@ impl Session {
         self.world.requests.add(&name, route, &account, status, false);
         // These commands use sequence numbers, which must not change under the client.
         let is_still_there = matches!(name.as_str(), "FETCH" | "STORE" | "SEARCH") || self.announce_changes();
+        if faults.contains(&ImapFaultKind::UnknownResponses) {
+            self.add_unknown_responses();
+        }
         self.line(&completion);
         if !is_still_there {
             self.line("* BYE The folder that was open is another one now.");
@@ -243,7 +246,10 @@ impl Session {
             }
             ImapFaultKind::Garbage => self.wire.send("<html><body>It works!</body></html>\r\n").await?,
             ImapFaultKind::Reset => self.wire.reset(),
-            ImapFaultKind::Cut | ImapFaultKind::CutBody | ImapFaultKind::Slow { .. } => {}
+            ImapFaultKind::Cut
+            | ImapFaultKind::CutBody
+            | ImapFaultKind::Slow { .. }
+            | ImapFaultKind::UnknownResponses => {}
         }
         Ok(false)
     }
@@ -256,6 +262,15 @@ impl Session {
 
     fn line(&mut self, text: &str) {
         self.out.push(Bytes::from(format!("{text}\r\n")));
+    }
+
+    /// Adds what RFC 9051 lets a server send at any time, and a client has to ignore.
+    fn add_unknown_responses(&mut self) {
+        self.line("* OK [XNEWS 1 (2 \"three\")] Something that was added later.");
+        self.line("* XADDED {6}\r\n* 1 OK (NIL \"quoted \\\" text\" [x])");
+        if self.selected.as_ref().is_some_and(|selected| !selected.uids.is_empty()) {
+            self.line("* 1 FETCH (X-ADDED.LATER (1 {2}\r\n)) NIL))");
+        }
     }
 
     async fn flush(&mut self, damage: BodyDamage) -> io::Result<bool> {
