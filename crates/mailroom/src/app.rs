@@ -10,7 +10,7 @@ use domain::{Connector, ConsentFlow, Provider, PushReader, Sha256, SystemClock, 
 use engine::accounts::audit::AuditRecord;
 use engine::credentials::oidc::Oidc;
 use engine::credentials::secrets::KeySource;
-use engine::delivery::webhooks::{AddressPolicy, SystemResolver, WebhookDeliverer, WebhookSender};
+use engine::delivery::webhooks::{WebhookDeliverer, WebhookSender};
 use engine::jobs::RetentionPeriods;
 use engine::sync::push::PushReceiver;
 use engine::sync::redis_gate::RedisGate;
@@ -19,9 +19,9 @@ use engine::{Cpu, Engine, Vault};
 use futures_util::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use jobs::{JobKinds, LeaseGate, OpenLeaseGate, SystemRandom, Worker, WorkerSettings};
+use outbound::http::{AddressPolicy, HttpClient, HttpClientError, HttpTimeouts, SystemResolver};
 use outbound::{CallSettings, Calls, Redis};
 use providers::app::AppUse;
-use providers::http::{HttpClient, HttpClientError, HttpTimeouts};
 use store::blobs::{Blobs, RemoteSettings};
 use store::change_record::ChangeRecord;
 use store::sql::jobs::JobRetention;
@@ -176,7 +176,7 @@ pub fn redis(config: &Config) -> Result<Option<Redis>, Failure> {
 pub fn courier(config: &Config, engine: &Engine) -> Result<WebhookDeliverer, Failure> {
     let policy = AddressPolicy::new(config.webhooks.allow_networks.iter().copied());
     let sender = WebhookSender::new(policy, Arc::new(SystemResolver::default()));
-    let sender = sender.map_err(|e| Failure::problem(format!("cannot create the webhook client: {e:#}")))?;
+    let sender = sender.map_err(|e| Failure::problem(format!("cannot create the webhook client: {e}")))?;
     Ok(WebhookDeliverer::new(engine.clone(), sender, Arc::new(SystemRandom)))
 }
 

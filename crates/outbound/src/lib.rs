@@ -8,10 +8,12 @@ pub mod budget;
 pub mod call_limiter;
 pub mod coordination;
 pub mod gateway;
+pub mod http;
 pub mod limits;
 mod retry_after;
 pub mod sliding_window;
 pub mod target;
+pub mod tls;
 pub mod usage_meter;
 
 pub use coordination::Redis;

@@ -6,7 +6,6 @@
 pub mod app;
 mod folder_diff;
 pub mod gmail;
-pub mod http;
 pub mod imap;
 mod json_stream;
 mod oauth;
@@ -16,3 +15,5 @@ mod provider_text;
 pub mod rates;
 pub mod registry;
 pub mod settings_source;
+
+pub use outbound::http;

@@ -91,7 +91,7 @@ fn recorder() -> web::MetricsRecorder {
 pub struct HttpOptions {
     pub edge: web::EdgeSettings,
     /// Networks of this machine that webhooks may call; usually none are.
-    pub webhook_policy: Option<engine::delivery::webhooks::AddressPolicy>,
+    pub webhook_policy: Option<outbound::http::AddressPolicy>,
     /// Changes the server's state before its first request; see [`HttpOptions::setup`].
     pub setup: Option<AppSetup>,
 }
@@ -137,10 +137,7 @@ impl InProcessServer {
             budgets: Arc::new(outbound::CallSettings::default()),
             backfill: domain::Backfill::Last(std::time::Duration::from_secs(30 * 86_400)),
             max_poll_interval: std::time::Duration::from_secs(60),
-            webhook_policy: options
-                .webhook_policy
-                .clone()
-                .unwrap_or_else(|| engine::delivery::webhooks::AddressPolicy::new([])),
+            webhook_policy: options.webhook_policy.clone().unwrap_or_else(|| outbound::http::AddressPolicy::new([])),
             erase_after: jiff::SignedDuration::from_hours(30 * 24),
             is_open: open,
         };

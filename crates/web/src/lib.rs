@@ -21,10 +21,10 @@ use axum::{Router, middleware};
 use domain::{Backfill, ConsentFlow, Provider, ProviderDeclarations};
 use engine::Engine;
 use engine::credentials::oidc::Oidc;
-use engine::delivery::webhooks::AddressPolicy;
 use engine::sync::push::PushReceiver;
 use jiff::SignedDuration;
 use outbound::CallSettings;
+use outbound::http::AddressPolicy;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 

@@ -13,8 +13,8 @@ pub use urls::{BlobsUrl, DatabaseUrl};
 
 use domain::{Backfill, MessageLimits, Provider, Secret};
 use engine::credentials::oidc::OidcSettings;
-use engine::delivery::webhooks::Network;
 use layers::SettingLayers;
+use outbound::http::Network;
 use providers::app::ProviderApp;
 use reader::{SettingsReader, invalid_setting};
 use serde::Serialize;

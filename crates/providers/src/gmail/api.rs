@@ -3,8 +3,8 @@
 
 use domain::connector::ConnectorAccount;
 use domain::{ConnectorError, Secret};
-use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use reqwest::{Method, RequestBuilder, Url};
+use outbound::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use outbound::http::{Method, RequestBuilder, Url};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;

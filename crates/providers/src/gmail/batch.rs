@@ -6,8 +6,8 @@ use std::io;
 
 use domain::ConnectorError;
 use domain::connector::ConnectorFuture;
-use reqwest::StatusCode;
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use outbound::http::StatusCode;
+use outbound::http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
 use super::api::{GmailClient, GmailMessage, units};
 use super::error_mapping::{GmailOperation, connector_error, is_token_rejected};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use domain::ConnectorError;
-use reqwest::StatusCode;
-use reqwest::header::HeaderMap;
+use outbound::http::StatusCode;
+use outbound::http::header::HeaderMap;
 use serde::Deserialize;
 
 use crate::http::{protocol, retry_after};

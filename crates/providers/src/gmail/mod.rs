@@ -26,7 +26,7 @@ use domain::connector::{
 };
 use domain::{Connector, ConnectorError, DirectoryPeoplePage, GroupMembersPage, Provider};
 use jiff::Timestamp;
-use reqwest::Url;
+use outbound::http::Url;
 
 use crate::http::{HttpClient, HttpClientError, protocol};
 use crate::oauth::user;

@@ -11,8 +11,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use domain::connector::{ConnectorAccount, TokenGrant};
 use domain::{Clock, ConnectorError, Secret, SystemClock};
 use jiff::SignedDuration;
-use reqwest::header::CONTENT_TYPE;
-use reqwest::{RequestBuilder, Url};
+use outbound::http::header::CONTENT_TYPE;
+use outbound::http::{RequestBuilder, Url};
 use serde::Deserialize;
 use serde_json::Value;
 

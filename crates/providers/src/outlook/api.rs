@@ -3,8 +3,8 @@
 
 use domain::connector::ConnectorAccount;
 use domain::{ConnectorError, Secret};
-use reqwest::header::{CONTENT_TYPE, LOCATION};
-use reqwest::{Method, RequestBuilder, StatusCode, Url};
+use outbound::http::header::{CONTENT_TYPE, LOCATION};
+use outbound::http::{Method, RequestBuilder, StatusCode, Url};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;

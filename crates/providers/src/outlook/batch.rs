@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 
 use domain::{ConnectorError, Secret};
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use reqwest::{StatusCode, Url};
+use outbound::http::header::{HeaderMap, HeaderName, HeaderValue};
+use outbound::http::{StatusCode, Url};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};

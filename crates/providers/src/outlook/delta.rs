@@ -2,7 +2,7 @@
 //! for the next round (`deltaLink`).
 
 use domain::ConnectorError;
-use reqwest::{StatusCode, Url};
+use outbound::http::{StatusCode, Url};
 
 use super::api::{Collection, GraphClient, GraphFailure};
 use super::error_mapping::GraphOperation;

@@ -4,7 +4,7 @@
 use domain::address::canonical;
 use domain::connector::Cursors;
 use domain::{ConnectorError, DirectoryPeoplePage, DirectoryPerson, GroupMembersPage};
-use reqwest::Url;
+use outbound::http::Url;
 use serde::Deserialize;
 
 use super::api::{Collection, GraphClient};

@@ -1,8 +1,8 @@
 //! Maps Graph's error responses to [`ConnectorError`]: by the error code, then by the status. No text of a response is kept.
 
 use domain::ConnectorError;
-use reqwest::StatusCode;
-use reqwest::header::{HeaderMap, WWW_AUTHENTICATE};
+use outbound::http::StatusCode;
+use outbound::http::header::{HeaderMap, WWW_AUTHENTICATE};
 use serde::Deserialize;
 
 use crate::http::{protocol, retry_after};

@@ -7,7 +7,7 @@ use domain::ConnectorError;
 use domain::connector::{FetchRequest, MessageMetadata, MessageSink, message_ids};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use reqwest::{StatusCode, Url};
+use outbound::http::{StatusCode, Url};
 use serde_json::Value;
 
 use super::api::{GraphClient, GraphFailure, GraphResponse};

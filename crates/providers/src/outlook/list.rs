@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use domain::ConnectorError;
 use domain::connector::{Cursors, ListingPage};
 use jiff::{SignedDuration, Timestamp};
-use reqwest::Url;
+use outbound::http::Url;
 use serde::{Deserialize, Serialize};
 
 use super::api::{Collection, GraphClient, GraphFailure};

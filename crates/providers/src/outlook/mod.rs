@@ -30,7 +30,7 @@ use domain::connector::{
 };
 use domain::{Clock, Connector, ConnectorError, DirectoryPeoplePage, GroupMembersPage, Provider, SystemClock};
 use jiff::Timestamp;
-use reqwest::Url;
+use outbound::http::Url;
 
 use crate::http::{HttpClient, HttpClientError};
 use crate::oauth::address;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use domain::connector::{ConnectorFuture, Watch, WatchRequest};
 use domain::{ConnectorError, Secret};
 use jiff::Timestamp;
-use reqwest::Method;
+use outbound::http::Method;
 use serde_json::{Value, json};
 
 use super::app_settings::GraphPush;

@@ -10,9 +10,8 @@ use axum::http::HeaderMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use domain::{EventType, Sha256, SystemRandom};
-use engine::delivery::webhooks::{
-    AddressPolicy, DispatchSettings, SystemResolver, WebhookDeliverer, WebhookSender, dispatch,
-};
+use engine::delivery::webhooks::{DispatchSettings, WebhookDeliverer, WebhookSender, dispatch};
+use outbound::http::{AddressPolicy, SystemResolver};
 use serde_json::{Value, json};
 use testkit::http::HttpOptions;
 use testkit::{AppOptions, TestApp, on_each_app, on_each_app_with, wait_until};

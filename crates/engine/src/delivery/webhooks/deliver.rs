@@ -11,6 +11,7 @@ use domain::metrics as catalogue;
 use domain::{DeliveryId, DeliveryState, SecretId, SecretKind, TenantId, redact_for_log};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use outbound::http::Url;
 use serde_json::json;
 use store::failpoint::Effect;
 use store::sql::events::Event;
@@ -180,8 +181,8 @@ impl WebhookDeliverer {
         &self,
         tenant: TenantId,
         webhook: &Webhook,
-    ) -> anyhow::Result<Result<(reqwest::Url, Vec<SigningKey>), String>> {
-        let url = match url::check(&webhook.url, &self.sender.policy) {
+    ) -> anyhow::Result<Result<(Url, Vec<SigningKey>), String>> {
+        let url = match url::check(&webhook.url, self.sender.policy()) {
             Ok(url) => url,
             Err(reason) => return Ok(Err(format!("the URL cannot be used: it {reason}"))),
         };
@@ -223,7 +224,7 @@ impl WebhookDeliverer {
     /// items.
     async fn send_all(
         &self,
-        url: &reqwest::Url,
+        url: &Url,
         keys: &[SigningKey],
         items: &[DeliveryItem],
         window: &mut SendWindow,
@@ -253,7 +254,7 @@ impl WebhookDeliverer {
 
     /// Sends a request. A slow one moves to the slow permits, as long as some are free, and so makes room for quick
     /// ones.
-    async fn send(&self, url: &reqwest::Url, keys: &[SigningKey], message: WebhookMessage) -> SendResult {
+    async fn send(&self, url: &Url, keys: &[SigningKey], message: WebhookMessage) -> SendResult {
         let quick = self.quick_permits.acquire().await;
         let sending = self.sender.send(url, keys, self.engine.store.clock().now(), message);
         tokio::pin!(sending);

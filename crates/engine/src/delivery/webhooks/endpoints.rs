@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use domain::{EventType, MailboxId, Secret, SecretId, SecretKind, TenantId, WebhookId};
+use outbound::http::AddressPolicy;
 use store::TenantUnit;
 use store::sql::secrets::SealedSecret;
 use store::sql::webhooks::{NewWebhook, SigningSecret, Webhook};
 
-use super::address::AddressPolicy;
 use super::sign::{SigningKey, new_secret};
 use super::url;
 use crate::Engine;

@@ -4,19 +4,15 @@
 //! cursor and what is to be retried, and records both in one unit. The id of a delivery is derived from webhook and
 //! event, so a send that was not recorded is repeated under the same id.
 
-pub mod address;
 mod deliver;
 mod dispatch;
 mod endpoints;
-pub mod resolve;
 mod retry_schedule;
 mod send;
 pub mod sign;
 pub mod url;
 
-pub use address::{AddressPolicy, Network};
 pub use deliver::WebhookDeliverer;
 pub use dispatch::{DispatchSettings, dispatch};
 pub use endpoints::{SecretRotation, WebhookDraft, WebhookError, WebhookRequest, check_types, draft, rotate};
-pub use resolve::{Resolver, SystemResolver};
 pub use send::{SendOutcome, SendResult, WebhookMessage, WebhookSender};

@@ -2,9 +2,7 @@
 
 use std::net::IpAddr;
 
-use reqwest::Url;
-
-use super::address::AddressPolicy;
+use outbound::http::{AddressPolicy, Url, host_address};
 
 /// Longer URLs are truncated by proxies and servers.
 const MAX_URL_BYTES: usize = 2048;
@@ -59,13 +57,6 @@ fn not_allowed(address: IpAddr, policy: &AddressPolicy) -> String {
 fn authority(text: &str) -> &str {
     let after = text.split_once("://").map_or("", |(_, after)| after);
     after.split(['/', '?', '#']).next().unwrap_or_default()
-}
-
-/// Returns the address if the host is one, however it was written: the parser has turned `0x7f.1`, `2130706433` and the
-/// like into what they stand for.
-pub(super) fn host_address(url: &Url) -> Option<IpAddr> {
-    let host = url.host_str()?;
-    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host).parse().ok()
 }
 
 #[cfg(test)]

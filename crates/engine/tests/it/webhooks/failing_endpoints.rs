@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::{DeliveryState, EventType, PlanTier, WebhookState};
-use engine::delivery::webhooks::{DispatchSettings, SystemResolver, WebhookRequest, WebhookSender, dispatch};
+use engine::delivery::webhooks::{DispatchSettings, WebhookRequest, WebhookSender, dispatch};
 use jiff::Timestamp;
+use outbound::http::SystemResolver;
 use store::sql::webhook_deliveries::ResendFilter;
 use store::testing::{WAIT_DEADLINE, on_each_database, wait_until};
 use tokio::sync::oneshot;

@@ -7,11 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use domain::{Clock, DeliveryId, SystemClock};
-use engine::delivery::webhooks::resolve::ResolvedAddresses;
 use engine::delivery::webhooks::sign::{SigningKey, new_secret};
-use engine::delivery::webhooks::{
-    AddressPolicy, Resolver, SendOutcome, SendResult, WebhookMessage, WebhookSender, url,
-};
+use engine::delivery::webhooks::{SendOutcome, SendResult, WebhookMessage, WebhookSender, url};
+use outbound::http::{AddressPolicy, ResolvedAddresses, Resolver, Url};
 
 use super::receiver::Receiver;
 
@@ -43,7 +41,7 @@ fn sender(policy: &AddressPolicy, resolver: Arc<Answers>) -> WebhookSender {
     WebhookSender::new(policy.clone(), resolver).unwrap().with_timeout(Duration::from_secs(3600))
 }
 
-async fn send(sender: &WebhookSender, url: &reqwest::Url) -> SendResult {
+async fn send(sender: &WebhookSender, url: &Url) -> SendResult {
     let keys = [SigningKey::parse(new_secret().unwrap().expose()).unwrap()];
     let message = WebhookMessage { id: DeliveryId::new(&SystemClock), body: b"{}".to_vec() };
     sender.send(url, &keys, SystemClock.now(), message).await
@@ -92,7 +90,7 @@ async fn forbidden_addresses_are_never_connected() {
             tried += 1;
             assert!(url::check(&text, &nothing).is_err(), "{text}");
             // The sender does not rely on that.
-            let parsed = reqwest::Url::parse(&text).unwrap_or_else(|e| panic!("{text}: {e}"));
+            let parsed = Url::parse(&text).unwrap_or_else(|e| panic!("{text}: {e}"));
             let sent = send(&sender(&nothing, Answers::new(&["127.0.0.1"])), &parsed).await;
             assert_refused(&sent, &text);
         }
@@ -107,7 +105,7 @@ async fn forbidden_addresses_are_never_connected() {
         ] {
             let text = format!("{name}:{port}/x");
             tried += 1;
-            let sent = send(&sender(&nothing, Answers::new(&[answer])), &reqwest::Url::parse(&text).unwrap()).await;
+            let sent = send(&sender(&nothing, Answers::new(&[answer])), &Url::parse(&text).unwrap()).await;
             assert_refused(&sent, &format!("{text} at {answer}"));
         }
     }
@@ -162,7 +160,7 @@ async fn dns_rebinding_gains_nothing() {
     let port = good.address.port();
     let bad = Receiver::at(&format!("127.0.0.1:{port}")).await;
     let open = AddressPolicy::new(["127.0.0.8/32".parse().unwrap()]);
-    let url: reqwest::Url = format!("http://hook.test:{port}/").parse().unwrap();
+    let url: Url = format!("http://hook.test:{port}/").parse().unwrap();
     for round in 1..=20 {
         let answers = Answers::new(&["127.0.0.8", "127.0.0.1"]);
         let rebound = sender(&open, answers.clone());

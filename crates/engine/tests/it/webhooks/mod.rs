@@ -11,9 +11,8 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use domain::{DeliveryState, EventType, MailboxId, SystemClock, SystemRandom, WebhookId};
-use engine::delivery::webhooks::{
-    AddressPolicy, SystemResolver, WebhookDeliverer, WebhookRequest, WebhookSender, draft, rotate,
-};
+use engine::delivery::webhooks::{WebhookDeliverer, WebhookRequest, WebhookSender, draft, rotate};
+use outbound::http::{AddressPolicy, SystemResolver};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use store::TenantStore;

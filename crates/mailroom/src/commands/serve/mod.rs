@@ -163,7 +163,7 @@ fn web_app(
         budgets: Arc::new(crate::app::call_settings(config)),
         backfill: config.sync.backfill,
         max_poll_interval: config.sync.interval.max(config.sync.seldom_interval),
-        webhook_policy: engine::delivery::webhooks::AddressPolicy::new(config.webhooks.allow_networks.iter().copied()),
+        webhook_policy: outbound::http::AddressPolicy::new(config.webhooks.allow_networks.iter().copied()),
         erase_after: SignedDuration::try_from(config.tenants.erase_after).unwrap_or(SignedDuration::MAX),
         is_open,
     })

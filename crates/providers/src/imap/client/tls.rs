@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, OnceLock};
 
+use outbound::tls::{client_config, system_roots};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{CertificateError, ClientConfig, RootCertStore};
@@ -73,22 +74,12 @@ pub async fn secure(
 ) -> Result<TlsStream<Box<dyn Duplex>>, ImapError> {
     let config = match custom_ca {
         None => Arc::clone(default_config()?),
-        Some(pem) => client_config(roots_with_custom_ca(pem)?)?,
+        Some(pem) => config_with(roots_with_custom_ca(pem)?)?,
     };
     // People write an IPv6 address in brackets.
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let name = ServerName::try_from(host.to_owned()).map_err(|_| ImapError::Tls(TlsFault::BadName))?;
     TlsConnector::from(config).connect(name, plain).await.map_err(|e| tls_error(&e))
-}
-
-/// Loads the system's authorities once: reading some hundred certificates takes longer than a handshake.
-fn system_roots() -> &'static RootCertStore {
-    static SYSTEM_ROOTS: OnceLock<RootCertStore> = OnceLock::new();
-    SYSTEM_ROOTS.get_or_init(|| {
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        roots
-    })
 }
 
 /// Returns the configuration that all connections share, so that they can resume TLS sessions.
@@ -97,7 +88,7 @@ fn default_config() -> Result<&'static Arc<ClientConfig>, ImapError> {
     if let Some(config) = DEFAULT_CONFIG.get() {
         return Ok(config);
     }
-    let config = client_config(system_roots().clone())?;
+    let config = config_with(system_roots().clone())?;
     Ok(DEFAULT_CONFIG.get_or_init(|| config))
 }
 
@@ -113,13 +104,8 @@ fn roots_with_custom_ca(pem: &str) -> Result<RootCertStore, ImapError> {
     }
 }
 
-fn client_config(roots: RootCertStore) -> Result<Arc<ClientConfig>, ImapError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|_| ImapError::Tls(TlsFault::Refused))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+fn config_with(roots: RootCertStore) -> Result<Arc<ClientConfig>, ImapError> {
+    let config = client_config(roots).map_err(|_| ImapError::Tls(TlsFault::Refused))?;
     Ok(Arc::new(config))
 }
 

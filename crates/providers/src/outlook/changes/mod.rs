@@ -14,7 +14,7 @@ use domain::connector::{Cursors, FolderSnapshot, KnownFolder, ListedFolder, List
 use domain::{Clock, ConnectorError, FolderRole, SystemClock, redact_for_log};
 use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
-use reqwest::Url;
+use outbound::http::Url;
 use serde::{Deserialize, Serialize};
 
 use super::api::{GraphClient, GraphFailure};

@@ -1,8 +1,9 @@
-//! The address policy of webhooks: public addresses, and networks that the operator allows.
+//! The address policy for URLs that tenants give: public addresses, and networks that the operator allows.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{Ipv4Net, Ipv6Net};
+use reqwest::Url;
 
 /// As in `10.0.0.0/8` or `fd00::/8`.
 pub use ipnet::IpNet as Network;
@@ -85,6 +86,13 @@ impl AddressPolicy {
     pub fn allows_only_public(&self) -> bool {
         self.allowed.is_empty()
     }
+}
+
+/// Returns the address if the host is one, however it was written: the parser has turned `0x7f.1`, `2130706433` and the
+/// like into what they stand for.
+pub fn host_address(url: &Url) -> Option<IpAddr> {
+    let host = url.host_str()?;
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host).parse().ok()
 }
 
 fn is_public(address: IpAddr) -> bool {
