@@ -20,7 +20,7 @@ use futures_util::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use jobs::{JobKinds, LeaseGate, OpenLeaseGate, SystemRandom, Worker, WorkerSettings};
 use outbound::http::{AddressPolicy, HttpClient, HttpClientError, HttpTimeouts, SystemResolver};
-use outbound::{CallSettings, Calls, Redis};
+use outbound::{CallSettings, Gateway, Redis};
 use providers::app::AppUse;
 use store::blobs::{Blobs, RemoteSettings};
 use store::change_record::ChangeRecord;
@@ -121,8 +121,8 @@ pub fn syncer(config: &Config, engine: &Engine, holder: &str) -> Result<Syncer, 
         duplicate_check: config.sync.duplicate_check,
     };
     let redis = redis(config)?;
-    let calls = Calls::new(call_settings(config), Arc::new(SystemRandom), redis.clone());
-    let syncer = Syncer::new(engine.clone(), settings, connectors, calls)
+    let gateway = Gateway::new(call_settings(config), Arc::new(SystemRandom), redis.clone());
+    let syncer = Syncer::new(engine.clone(), settings, connectors, gateway)
         .with_workers(config.sync.mailbox_workers)
         .with_discovery_workers(config.sync.discovery_workers);
     Ok(match redis {

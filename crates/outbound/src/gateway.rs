@@ -63,24 +63,24 @@ impl ProviderService {
 
 /// The gateway for calls. Cheap to clone; clones share their state.
 #[derive(Debug, Clone)]
-pub struct Calls {
-    inner: Arc<CallsInner>,
+pub struct Gateway {
+    inner: Arc<GatewayInner>,
 }
 
 #[derive(Debug)]
-struct CallsInner {
+struct GatewayInner {
     settings: CallSettings,
     random: Arc<dyn RandomSource>,
     /// Shares the budgets with other processes.
     redis: Option<Redis>,
     /// The processes that share the budgets while Redis is unavailable or absent.
     instances: AtomicUsize,
-    state: Mutex<CallsState>,
+    state: Mutex<GatewayState>,
     meter: UsageMeter,
 }
 
 #[derive(Debug)]
-struct CallsState {
+struct GatewayState {
     breakers: HashMap<BreakerKey, CircuitBreaker>,
     retry_after: RetryAfterTable,
     buckets: TokenBuckets,
@@ -89,15 +89,15 @@ struct CallsState {
     evicted_at: Instant,
 }
 
-impl Default for Calls {
+impl Default for Gateway {
     fn default() -> Self {
         Self::new(CallSettings::default(), Arc::new(SystemRandom), None)
     }
 }
 
-impl Calls {
+impl Gateway {
     pub fn new(settings: CallSettings, random: Arc<dyn RandomSource>, redis: Option<Redis>) -> Self {
-        let state = CallsState {
+        let state = GatewayState {
             breakers: HashMap::new(),
             retry_after: RetryAfterTable::default(),
             buckets: TokenBuckets::default(),
@@ -105,7 +105,7 @@ impl Calls {
             evicted_at: Instant::now(),
         };
         let (instances, state, meter) = (AtomicUsize::new(1), Mutex::new(state), UsageMeter::default());
-        let inner = CallsInner { settings, random, redis, instances, state, meter };
+        let inner = GatewayInner { settings, random, redis, instances, state, meter };
         Self { inner: Arc::new(inner) }
     }
 
@@ -196,29 +196,29 @@ impl Calls {
     }
 
     /// Returns why calls to a target have to wait.
-    pub fn wait_reason(&self, target: &Target) -> WaitReason {
+    pub fn wait_reason(&self, target: &Target) -> LimitReason {
         let now = Instant::now();
         let state = self.inner.state();
         let breaker = state.breakers.get(&breaker_key(CallKind::Poll, target));
         if breaker.is_some_and(|breaker| breaker.check(now).is_err()) {
-            return WaitReason::BreakerOpen(target.endpoint.clone());
+            return LimitReason::BreakerOpen(target.endpoint.clone());
         }
         if state.retry_after.check(target.mailbox, now).is_err() {
-            return WaitReason::RetryAfter;
+            return LimitReason::RetryAfter;
         }
         let charges = self.inner.budgets(target).charges(target, 1.0, 0.0);
         if charges.iter().any(|charge| charge.measure == Measure::Bytes) {
             // A debt: budgets of calls never have one.
-            WaitReason::ByteQuota
+            LimitReason::ByteQuota
         } else {
-            WaitReason::CallBudget
+            LimitReason::CallBudget
         }
     }
 }
 
 /// Why calls to a target have to wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum WaitReason {
+pub enum LimitReason {
     /// The circuit breaker of the server, or of the provider where there is one server, is open.
     BreakerOpen(Option<Endpoint>),
     /// The provider asked to wait.
@@ -228,7 +228,7 @@ pub enum WaitReason {
     CallBudget,
 }
 
-impl fmt::Display for WaitReason {
+impl fmt::Display for LimitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BreakerOpen(Some(endpoint)) => write!(f, "the circuit breaker of {endpoint} is open"),
@@ -240,7 +240,7 @@ impl fmt::Display for WaitReason {
     }
 }
 
-impl CallsInner {
+impl GatewayInner {
     fn budgets(&self, target: &Target) -> CallBudgets {
         self.settings.budgets_of(target)
     }
@@ -358,13 +358,13 @@ impl CallsInner {
         wait + over.mul_f64(self.random.next_fraction())
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, CallsState> {
+    fn state(&self) -> std::sync::MutexGuard<'_, GatewayState> {
         // No statement leaves the state half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl CallsState {
+impl GatewayState {
     fn breaker(&mut self, kind: CallKind, target: &Target, now: Instant) -> &mut CircuitBreaker {
         self.breakers.entry(breaker_key(kind, target)).or_insert_with(|| {
             let breaker = CircuitBreaker::new(now);

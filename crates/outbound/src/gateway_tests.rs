@@ -30,7 +30,7 @@ fn at_host(tenant: TenantId, host: &str) -> Target {
 
 #[tokio::test(start_paused = true)]
 async fn mailbox_over_its_byte_quota_waits_alone() {
-    let calls = Calls::default();
+    let calls = Gateway::default();
     let (ours, other) = (Target { bytes_per_day: Some(86_400), ..target() }, target());
     let call = async |mailbox| calls.make_fetch(mailbox, Lane::Normal, Box::pin(async { Ok(()) })).await;
     for mailbox in [&ours, &other] {
@@ -40,7 +40,7 @@ async fn mailbox_over_its_byte_quota_waits_alone() {
 
     let Err(ConnectorError::RateLimited(wait)) = call(&ours).await else { panic!("it owes 90 bytes, at 0.9 a second") };
     assert!((99..=106).contains(&wait.as_secs()), "{wait:?}");
-    assert_eq!(calls.wait_reason(&ours), WaitReason::ByteQuota);
+    assert_eq!(calls.wait_reason(&ours), LimitReason::ByteQuota);
     assert_eq!(call(&other).await, Ok(()));
     assert_eq!(calls.make(&ours, Box::pin(async { Ok(()) })).await, Ok(()), "polls cost no bytes");
     assert!(calls.owes_bytes(&ours).await && !calls.owes_bytes(&other).await);
@@ -49,7 +49,7 @@ async fn mailbox_over_its_byte_quota_waits_alone() {
     assert!(!calls.owes_bytes(&ours).await);
     let asked = async { Err::<(), _>(throttled(Duration::from_secs(300))) };
     assert_eq!(calls.make(&ours, Box::pin(asked)).await, Err(throttled(Duration::from_secs(300))));
-    assert_eq!(calls.wait_reason(&ours), WaitReason::RetryAfter);
+    assert_eq!(calls.wait_reason(&ours), LimitReason::RetryAfter);
 }
 
 /// Returns another mailbox of the same tenant.
@@ -72,8 +72,8 @@ async fn each_owner_has_its_own_budgets() {
         (CallBudgets { mailbox: one, ..CallBudgets::default() }, [true, false, false, false, false]),
     ] {
         let settings = CallSettings { default_budgets: budgets, ..CallSettings::default() };
-        let counted = Calls::new(settings.clone(), Arc::new(SystemRandom), None);
-        let weighed = Calls::new(settings, Arc::new(SystemRandom), None);
+        let counted = Gateway::new(settings.clone(), Arc::new(SystemRandom), None);
+        let weighed = Gateway::new(settings, Arc::new(SystemRandom), None);
         let those = [&ours, &ours, &colleague, &own, &shared, &stranger];
         let mut of_calls = Vec::new();
         let mut of_bytes = Vec::new();
@@ -91,7 +91,7 @@ async fn each_owner_has_its_own_budgets() {
 #[tokio::test(start_paused = true)]
 async fn hanging_provider_does_not_block_others() {
     let settings = CallSettings { max_in_flight: Some(3), ..CallSettings::default() };
-    let calls = Calls::new(settings, Arc::new(SystemRandom), None);
+    let calls = Gateway::new(settings, Arc::new(SystemRandom), None);
     let other = Target { provider: Provider::Outlook, ..target() };
     let ours = target();
     let mut hanging: Vec<_> =
@@ -110,7 +110,7 @@ async fn hanging_provider_does_not_block_others() {
 
 /// Calls that do not end.
 async fn hang<'a>(
-    calls: &'a Calls,
+    calls: &'a Gateway,
     kind: CallKind,
     mailbox: &'a Target,
     count: usize,
@@ -126,7 +126,7 @@ async fn hang<'a>(
 #[tokio::test(start_paused = true)]
 async fn fetches_leave_permits_to_polls_and_new_mail() {
     let settings = CallSettings { max_in_flight: Some(10), ..CallSettings::default() };
-    let calls = Calls::new(settings, Arc::new(SystemRandom), None);
+    let calls = Gateway::new(settings, Arc::new(SystemRandom), None);
     let ours = target();
     let old = hang(&calls, CallKind::Fetch(Lane::Low), &ours, 6).await;
     let refused = calls.make_fetch(&ours, Lane::Low, Box::pin(async { Ok(()) })).await;
@@ -152,7 +152,7 @@ async fn refused_call_takes_no_budget() {
     for kind in [CallKind::Poll, CallKind::Fetch(Lane::Normal)] {
         let budgets = CallBudgets::calls_per_second(10.0);
         let settings = CallSettings { default_budgets: budgets, max_in_flight: Some(2), ..CallSettings::default() };
-        let calls = Calls::new(settings, Arc::new(SystemRandom), None);
+        let calls = Gateway::new(settings, Arc::new(SystemRandom), None);
         let ours = target();
         let hanging = hang(&calls, CallKind::Poll, &ours, 2).await;
         for _ in 0..1000 {
@@ -173,7 +173,7 @@ async fn waiting_for_a_budget_holds_no_permit() {
     let slow = Allowance { calls: Some(Budget::per_second(1.0)), ..Allowance::default() };
     let budgets = CallBudgets { tenant: slow, ..CallBudgets::default() };
     let settings = CallSettings { default_budgets: budgets, max_in_flight: Some(2), ..CallSettings::default() };
-    let calls = Calls::new(settings, Arc::new(SystemRandom), None);
+    let calls = Gateway::new(settings, Arc::new(SystemRandom), None);
     let (ours, other) = (target(), target());
     assert_eq!(calls.make(&ours, Box::pin(async { Ok(()) })).await, Ok(()));
     for kind in [CallKind::Poll, CallKind::Fetch(Lane::Normal), CallKind::Fetch(Lane::Low)] {
@@ -188,8 +188,11 @@ async fn idle_state_is_evicted() {
     let allowance =
         Allowance { calls: Some(Budget::per_second(1.0)), bytes: Some(Budget::per_second(1.0)), units: None };
     let budgets = CallBudgets { tenant: allowance, mailbox: allowance, ..CallBudgets::default() };
-    let calls =
-        Calls::new(CallSettings { default_budgets: budgets, ..CallSettings::default() }, Arc::new(SystemRandom), None);
+    let calls = Gateway::new(
+        CallSettings { default_budgets: budgets, ..CallSettings::default() },
+        Arc::new(SystemRandom),
+        None,
+    );
     let kept = || {
         let state = calls.inner.state();
         (state.breakers.len(), state.retry_after.len(), state.buckets.len())
@@ -212,7 +215,7 @@ async fn idle_state_is_evicted() {
 /// A dead server opens the breaker of its own callers only.
 #[tokio::test(start_paused = true)]
 async fn dead_server_stops_only_calls_of_its_tenant_to_it() {
-    let calls = Calls::default();
+    let calls = Gateway::default();
     let (ours, stranger) = (TenantId::new(&SystemClock), TenantId::new(&SystemClock));
     for _ in 0..10 {
         let down = async { Err::<(), _>(ConnectorError::Unavailable("refused".to_owned())) };
@@ -231,7 +234,7 @@ async fn dead_server_stops_only_calls_of_its_tenant_to_it() {
 }
 
 /// Keeps as many calls to a target in flight as there may be.
-async fn fill<'a>(calls: &'a Calls, target: &'a Target) -> Vec<ConnectorFuture<'a, ()>> {
+async fn fill<'a>(calls: &'a Gateway, target: &'a Target) -> Vec<ConnectorFuture<'a, ()>> {
     let mut held: Vec<ConnectorFuture<'a, ()>> = Vec::new();
     loop {
         let mut call: ConnectorFuture<'a, ()> = Box::pin(calls.make(target, Box::pin(std::future::pending())));
@@ -245,7 +248,7 @@ async fn fill<'a>(calls: &'a Calls, target: &'a Target) -> Vec<ConnectorFuture<'
 #[tokio::test(start_paused = true)]
 async fn hanging_server_leaves_calls_to_others() {
     let settings = CallSettings { max_in_flight: Some(16), ..CallSettings::default() };
-    let calls = Calls::new(settings, Arc::new(SystemRandom), None);
+    let calls = Gateway::new(settings, Arc::new(SystemRandom), None);
     let [first, second, third] = [(); 3].map(|()| TenantId::new(&SystemClock));
     let hanging = [first, second, third].map(|tenant| at_host(tenant, "hangs.acme.test"));
 
@@ -272,7 +275,7 @@ async fn hanging_server_leaves_calls_to_others() {
 #[tokio::test(start_paused = true)]
 async fn poll_is_made_beside_backfill_in_a_small_process() {
     for max in [2, 4, 8, 12, 16] {
-        let calls = Calls::new(
+        let calls = Gateway::new(
             CallSettings { max_in_flight: Some(max), ..CallSettings::default() },
             Arc::new(SystemRandom),
             None,

@@ -17,6 +17,6 @@ pub mod tls;
 pub mod usage_meter;
 
 pub use coordination::Redis;
-pub use gateway::Calls;
+pub use gateway::Gateway;
 pub use limits::{Allowance, CallBudgets, CallSettings};
 pub use target::{Endpoint, Target};

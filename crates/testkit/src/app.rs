@@ -21,7 +21,7 @@ use engine::sync::{ListHistory, ListMailbox, SyncMailbox, SyncSettings, Syncer};
 use engine::{Cpu, Engine, Vault};
 use jiff::SignedDuration;
 use jobs::{Job, JobKind, JobKinds, SystemRandom, Worker, new_job};
-use outbound::Calls;
+use outbound::Gateway;
 use serde_json::Value;
 use store::blobs::Blobs;
 use store::sql::jobs::{JobFilter, JobRetention};
@@ -48,7 +48,7 @@ const WEEK: Duration = Duration::from_secs(7 * 86_400);
 pub struct AppOptions {
     connectors: Vec<Arc<dyn Connector>>,
     scripted: Vec<Arc<ScriptedConnector>>,
-    calls: Calls,
+    calls: Gateway,
     limits: MessageLimits,
     http: HttpOptions,
     remote_slots: Option<usize>,
@@ -68,7 +68,7 @@ impl AppOptions {
         self.connector(connector.clone())
     }
 
-    pub fn calls(mut self, calls: Calls) -> Self {
+    pub fn calls(mut self, calls: Gateway) -> Self {
         self.calls = calls;
         self
     }
@@ -167,7 +167,7 @@ pub fn worker_settings() -> jobs::WorkerSettings {
 }
 
 /// A syncer that holds leases for a minute under the name `test`.
-pub fn syncer(engine: &Engine, connectors: impl IntoIterator<Item = Arc<dyn Connector>>, calls: Calls) -> Syncer {
+pub fn syncer(engine: &Engine, connectors: impl IntoIterator<Item = Arc<dyn Connector>>, calls: Gateway) -> Syncer {
     let settings = SyncSettings { holder: "test".into(), lease: Duration::from_secs(60), duplicate_check: true };
     let connectors: HashMap<Provider, Arc<dyn Connector>> =
         connectors.into_iter().map(|connector| (connector.provider(), connector)).collect();

@@ -2,13 +2,13 @@
 //! made. A process that dies loses the last seconds.
 
 use jiff::{Timestamp, ToSpan};
-use outbound::Calls;
+use outbound::Gateway;
 use store::sql::usage::{CallUsage, NewUsage};
 use store::{Store, StoreError};
 
 /// Writes the usage since the last time. What cannot be written is kept for the next time.
-pub async fn write_usage(calls: &Calls, store: &Store) -> Result<(), StoreError> {
-    let counts = calls.take_usage();
+pub async fn write_usage(gateway: &Gateway, store: &Store) -> Result<(), StoreError> {
+    let counts = gateway.take_usage();
     let hour = hour_start(store.clock().now());
     let usage: Vec<NewUsage> = counts
         .iter()
@@ -19,7 +19,7 @@ pub async fn write_usage(calls: &Calls, store: &Store) -> Result<(), StoreError>
         .collect();
     let written = store.system().add_usage(&usage).await;
     if written.is_err() {
-        calls.return_usage(counts);
+        gateway.return_usage(counts);
     }
     written
 }
@@ -52,7 +52,7 @@ mod tests {
             let tenant =
                 async |name| db.store.system().create_tenant(name, PlanTier::Standard).await.unwrap().unwrap().id;
             let (acme, other) = (tenant("acme").await, tenant("other").await);
-            let meter = Calls::default();
+            let meter = Gateway::default();
             for _ in 0..2 {
                 meter.return_usage(HashMap::from([
                     ((acme, Provider::Gmail), CallCount { calls: 3, bytes: 1000 }),

@@ -7,20 +7,20 @@ use domain::{Connector, ConnectorError, Secret};
 use tokio::sync::Mutex;
 
 use crate::credentials::tokens::{TokenRequest, Tokens};
-use outbound::{Calls, Target};
+use outbound::{Gateway, Target};
 
 /// The access of a connected mailbox.
 #[derive(Debug)]
 pub struct MailboxAccess {
     pub tokens: Tokens,
-    pub calls: Calls,
+    pub gateway: Gateway,
     pub target: Target,
     pub token_request: TokenRequest,
 }
 
 impl ApiAccess for MailboxAccess {
     fn acquire_quota(&self, units: u32) -> ConnectorFuture<'_, ()> {
-        Box::pin(self.calls.spend_units(&self.target, units))
+        Box::pin(self.gateway.spend_units(&self.target, units))
     }
 
     fn token(&self) -> ConnectorFuture<'_, Secret<String>> {

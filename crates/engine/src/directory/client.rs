@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 
 use super::{DiscoveryError, rules};
 use crate::sync::Syncer;
-use outbound::{Calls, Target};
+use outbound::{Gateway, Target};
 
 /// Rate limits up to this are waited for within the job, and so often per page. A job without progress for longer is
 /// ended.
@@ -27,7 +27,7 @@ pub struct DirectoryClient {
     pub location: DirectoryLocation,
     pub rules: DirectoryRules,
     connector: Arc<dyn Connector>,
-    calls: Calls,
+    gateway: Gateway,
     account: ConnectorAccount,
     /// The target of its calls, with a mailbox id of its own.
     target: Target,
@@ -69,7 +69,7 @@ impl DirectoryClient {
             DirectoryAccess { connector: connector.clone(), account: account.clone(), token: Mutex::default() };
         account.access = Arc::new(looking);
         let target = directory_target(id, tenant, provider);
-        Ok(Self { location, rules, connector, calls: syncer.calls.clone(), account, target })
+        Ok(Self { location, rules, connector, gateway: syncer.gateway.clone(), account, target })
     }
 
     pub async fn page(&self, cursors: &Cursors) -> Result<DirectoryPeoplePage, ConnectorError> {
@@ -83,7 +83,7 @@ impl DirectoryClient {
     ) -> Result<T, ConnectorError> {
         for _ in 0..MAX_INLINE_WAITS {
             let future = call().ok_or_else(no_directory)?;
-            match self.calls.make_directory_call(&self.target, future).await {
+            match self.gateway.make_directory_call(&self.target, future).await {
                 Err(ConnectorError::RateLimited(wait) | ConnectorError::Throttled { retry_after: Some(wait) })
                     if wait <= MAX_INLINE_WAIT =>
                 {
@@ -92,7 +92,7 @@ impl DirectoryClient {
                 outcome => return outcome,
             }
         }
-        self.calls.make_directory_call(&self.target, call().ok_or_else(no_directory)?).await
+        self.gateway.make_directory_call(&self.target, call().ok_or_else(no_directory)?).await
     }
 
     /// Reads the members of the groups that the rules name.

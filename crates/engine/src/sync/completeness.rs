@@ -125,7 +125,10 @@ impl Syncer {
     ) -> Result<ListingPage, ConnectorError> {
         let mut waits = 0;
         loop {
-            match self.calls.make(&session.target, session.connector.list(&session.account, cursors, None, since)).await
+            match self
+                .gateway
+                .make(&session.target, session.connector.list(&session.account, cursors, None, since))
+                .await
             {
                 Err(ConnectorError::Throttled { retry_after }) if waits < MAX_WAITS => {
                     waits += 1;

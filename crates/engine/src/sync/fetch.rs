@@ -153,10 +153,10 @@ impl Syncer {
         let memory = self.memory_budget.reservation(session.mailbox.provider, ctx.job.lane);
         let mut collector = MessageCollector::new(&self.engine, ctx, memory, binds_by_content, queued);
         let call = session.connector.fetch(&session.account, &wanted, &mut collector);
-        let outcome = self.calls.make_fetch(&session.target, ctx.job.lane, call).await;
+        let outcome = self.gateway.make_fetch(&session.target, ctx.job.lane, call).await;
         let MessageCollector { messages, placements, message_errors, bytes, oversized, memory, .. } = collector;
         ctx.hold_until_settled(memory);
-        self.calls.spend_bytes(&session.target, bytes).await;
+        self.gateway.spend_bytes(&session.target, bytes).await;
         // A message above our own size limit says nothing about the provider.
         let batch_error = outcome.err().filter(|_| oversized.is_none());
         (FetchOutcome { messages, placements }, FetchFailures { message_errors, oversized, batch_error })

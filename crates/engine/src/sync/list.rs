@@ -182,7 +182,7 @@ impl MailboxListing<'_> {
             }
         }
         if mailbox.state == MailboxState::Connecting && connector.obtain_token(account).is_some() {
-            self.sync.calls.make(&self.session.target, connector.check(account)).await?;
+            self.sync.gateway.make(&self.session.target, connector.check(account)).await?;
         }
         Ok(())
     }
@@ -292,10 +292,10 @@ impl MailboxListing<'_> {
             ListingPhase::FullComparison => connector.list(account, cursors, Some(change_cursors), state.since),
         };
         match self.phase {
-            ListingPhase::Changes => self.sync.calls.make(target, call).await,
+            ListingPhase::Changes => self.sync.gateway.make(target, call).await,
             // It is of no use to list more than may be fetched.
             ListingPhase::History | ListingPhase::FullComparison => {
-                self.sync.calls.make_fetch(target, self.ctx.job.lane, call).await
+                self.sync.gateway.make_fetch(target, self.ctx.job.lane, call).await
             }
         }
     }
@@ -518,7 +518,7 @@ impl MailboxListing<'_> {
             request_watch_again(unit, &self.sync.engine, mailbox.id)?;
         }
         if let Some(pause) = &state.paused
-            && !self.sync.calls.owes_bytes(&self.session.target).await
+            && !self.sync.gateway.owes_bytes(&self.session.target).await
         {
             unit.end_pause(self.mailbox(), pause);
         }

@@ -47,7 +47,7 @@ use crate::retry_policies::UNAVAILABLE_RETRY;
 use crate::sync::target::target_of;
 use mailbox_permits::MailboxPermits;
 use memory_budget::MemoryBudget;
-use outbound::{Calls, Target};
+use outbound::{Gateway, Target};
 use poll_limiter::PollLimiter;
 
 /// The shortest pause that is recorded for people to see: a shorter one is over before anybody has looked.
@@ -80,7 +80,7 @@ pub struct Syncer {
     pub engine: Engine,
     pub settings: Arc<SyncSettings>,
     pub connectors: Arc<HashMap<Provider, Arc<dyn Connector>>>,
-    pub calls: Calls,
+    pub gateway: Gateway,
     pub tokens: Tokens,
     /// Asked before the database whether this process may try for a lease.
     gate: Arc<dyn LeaseGate>,
@@ -108,7 +108,7 @@ impl Syncer {
         engine: Engine,
         settings: SyncSettings,
         connectors: HashMap<Provider, Arc<dyn Connector>>,
-        calls: Calls,
+        gateway: Gateway,
     ) -> Self {
         let gate = Arc::new(OpenLeaseGate);
         let statement_batchers = StatementBatchers::new(engine.store.clone());
@@ -117,7 +117,7 @@ impl Syncer {
             engine,
             settings: Arc::new(settings),
             connectors: Arc::new(connectors),
-            calls,
+            gateway,
             tokens,
             gate,
             memory_budget: MemoryBudget::default(),
@@ -176,7 +176,7 @@ impl Syncer {
         };
         account.access = self.access(&mailbox, &account, &connector);
         let scope = FolderScope::of(mailbox.settings_in_force());
-        let target = target_of(&mailbox, self.calls.settings());
+        let target = target_of(&mailbox, self.gateway.settings());
         Ok(Some(MailboxSession { mailbox, target, account, connector, scope }))
     }
 
@@ -191,9 +191,9 @@ impl Syncer {
             return Arc::new(NoApiAccess);
         }
         let token_request = TokenRequest { connector: connector.clone(), account: account.clone() };
-        let target = target_of(mailbox, self.calls.settings());
-        let (tokens, calls) = (self.tokens.clone(), self.calls.clone());
-        Arc::new(MailboxAccess { tokens, calls, target, token_request })
+        let target = target_of(mailbox, self.gateway.settings());
+        let (tokens, gateway) = (self.tokens.clone(), self.gateway.clone());
+        Arc::new(MailboxAccess { tokens, gateway, target, token_request })
     }
 
     /// Records until when and why a mailbox is throttled, if it is for long.
@@ -201,7 +201,7 @@ impl Syncer {
         if let ConnectorError::Throttled { retry_after: Some(wait) } | ConnectorError::RateLimited(wait) = e
             && *wait >= MIN_RECORDED_PAUSE
         {
-            let reason = self.calls.wait_reason(&target_of(mailbox, self.calls.settings()));
+            let reason = self.gateway.wait_reason(&target_of(mailbox, self.gateway.settings()));
             unit.record_pause(mailbox.id, *wait, &reason.to_string());
         }
     }

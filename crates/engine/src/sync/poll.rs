@@ -185,7 +185,7 @@ impl Syncer {
         }
         let page = loop {
             let call = session.connector.changes(&session.account, &poll_state.cursors);
-            let Ok(answer) = timeout(POLL_TIMEOUT, self.calls.make(&session.target, call)).await else {
+            let Ok(answer) = timeout(POLL_TIMEOUT, self.gateway.make(&session.target, call)).await else {
                 return Ok(PollOutcome::NeedsSync(StartTime::Now));
             };
             match answer {

@@ -10,7 +10,7 @@ use domain::connector::ConnectorFuture;
 use domain::{ConnectorError, Lane, MailboxId, Provider, Sha256, SystemClock, TenantId};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
 use outbound::budget::Budget;
-use outbound::{Allowance, CallBudgets, CallSettings, Calls, Endpoint, Target};
+use outbound::{Allowance, CallBudgets, CallSettings, Endpoint, Gateway, Target};
 use tokio::time::{Instant, advance};
 
 /// No jitter.
@@ -25,14 +25,14 @@ impl RandomSource for Zeros {
 
 /// Calls to a provider, and how many of them were made.
 struct CountedCalls {
-    calls: Calls,
+    calls: Gateway,
     made: AtomicU32,
 }
 
 impl CountedCalls {
     fn new(pace: CallBudgets) -> Self {
         let settings = CallSettings { default_budgets: pace, ..CallSettings::default() };
-        Self { calls: Calls::new(settings, Arc::new(Zeros), None), made: AtomicU32::new(0) }
+        Self { calls: Gateway::new(settings, Arc::new(Zeros), None), made: AtomicU32::new(0) }
     }
 
     async fn call(&self, target: &Target, outcome: Result<(), ConnectorError>) -> Result<(), ConnectorError> {

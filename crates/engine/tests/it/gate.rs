@@ -12,7 +12,7 @@ use jobs::SystemRandom;
 use jobs::leader::{Election, Leadership, lead};
 use outbound::Redis;
 use outbound::budget::{Budget, BudgetOwner, BudgetWait, Charge, Measure};
-use outbound::{Allowance, CallBudgets, CallSettings, Calls};
+use outbound::{Allowance, CallBudgets, CallSettings, Gateway};
 use store::Dialect;
 use store::testing::{TestDatabase, WAIT_DEADLINE, on_each_database, wait_until};
 use tokio::sync::{mpsc, watch};
@@ -202,18 +202,18 @@ async fn sliding_window_is_shared() {
     assert!(matches!(second.take(&[charge(60.0, budget)], MINUTE * 12).await.unwrap(), BudgetWait::TooLong(_)));
 }
 
-fn calls(redis: Redis) -> Calls {
+fn calls(redis: Redis) -> Gateway {
     let budget = Budget { per_second: 1.0 / 600.0, burst: 6.0, span: None };
     let pace =
         CallBudgets { app: Allowance { calls: Some(budget), bytes: None, units: None }, ..CallBudgets::default() };
     let settings = CallSettings { default_budgets: pace, max_wait: Duration::ZERO, ..CallSettings::default() };
-    let calls = Calls::new(settings, Arc::new(SystemRandom), Some(redis));
+    let calls = Gateway::new(settings, Arc::new(SystemRandom), Some(redis));
     calls.set_instances(2);
     calls
 }
 
 /// How many of ten are made.
-async fn make_ten(calls: &Calls) -> usize {
+async fn make_ten(calls: &Gateway) -> usize {
     let mut made = 0;
     for _ in 0..10 {
         let call = calls.make(&target(), Box::pin(async { Ok(()) })).await;

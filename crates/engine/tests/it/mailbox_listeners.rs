@@ -8,7 +8,7 @@ use std::time::Duration;
 use domain::SystemRandom;
 use domain::{ConnectorError, Lane, MailboxId, Provider};
 use engine::sync::mailbox_listeners::{ListenSettings, listen_to_mailboxes};
-use outbound::Calls;
+use outbound::Gateway;
 use store::TenantStore;
 use store::sql::jobs::JobFilter;
 use store::sql::mailboxes::Mailbox;
@@ -186,7 +186,7 @@ impl ListenerApp {
         self.check_scripted(&connector);
         let (hub, process) = (self.hub.clone(), listeners.clone());
         connector.on_listen(move |account| ScriptedReply::later(hub.clone().listen(process.clone(), account.mailbox)));
-        let syncer = syncer(&self.engine, [connector as _], Calls::default());
+        let syncer = syncer(&self.engine, [connector as _], Gateway::default());
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(async move {
             let stopped = async {

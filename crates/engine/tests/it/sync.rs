@@ -12,7 +12,7 @@ use std::time::Duration;
 use domain::connector::{FolderSnapshot, ListingPage, SeenMessage};
 use domain::{Backfill, ConnectorError, FolderRole, MailboxSettings};
 use engine::accounts::mailboxes::ConnectRequest;
-use outbound::Calls;
+use outbound::Gateway;
 use store::testing::on_each_database;
 use testkit::app::ADDRESS;
 use testkit::pages::{folder, page, placement, seen_message};
@@ -392,14 +392,14 @@ async fn long_throttle_pauses_a_mailbox() {
         app.sync().await;
         assert_eq!(app.pause_reason().await, None);
 
-        app.syncer.calls = Calls::default(); // as when the time has passed
+        app.syncer.gateway = Gateway::default(); // as when the time has passed
         app.connector.queue_changes_first(throttled(3600));
         app.make_retries_ready().await;
         app.sync().await;
         assert_eq!(app.pause_reason().await.as_deref(), Some("the provider asked to wait"));
         assert_eq!(app.tenant.find_sync_state(app.mailbox).await.unwrap().unwrap().error_count, 0);
 
-        app.syncer.calls = Calls::default();
+        app.syncer.gateway = Gateway::default();
         app.make_retries_ready().await;
         app.sync().await;
         assert_eq!(app.pause_reason().await, None);

@@ -105,7 +105,7 @@ impl Syncer {
 
     async fn call_watch(&self, session: &MailboxSession, request: &WatchRequest) -> Result<Watch, ConnectorError> {
         match session.connector.watch(&session.account, request) {
-            Some(call) => self.calls.make(&session.target, call).await,
+            Some(call) => self.gateway.make(&session.target, call).await,
             None => Err(ConnectorError::Protocol("the provider does not support watches for this account".to_owned())),
         }
     }

@@ -90,7 +90,7 @@ impl Syncer {
             Some(_) if session.mailbox.provider.capabilities().has_named_subscription => {
                 Some(self.subscribe(&session, &watch).await?)
             }
-            Some(call) => Some(self.calls.make(&session.target, call).await),
+            Some(call) => Some(self.gateway.make(&session.target, call).await),
             None => None,
         };
         let now = self.engine.store.system().now().await?;
@@ -142,9 +142,9 @@ impl Syncer {
         if connector.unwatch(&account, None).is_none() {
             return Ok(());
         }
-        let target = target_of(&mailbox, self.calls.settings());
+        let target = target_of(&mailbox, self.gateway.settings());
         let end = async |name: Option<&str>| match connector.unwatch(&account, name) {
-            Some(call) => self.calls.make(&target, call).await,
+            Some(call) => self.gateway.make(&target, call).await,
             None => Ok(()),
         };
         let stopped = if provider.capabilities().has_named_subscription {

@@ -186,7 +186,10 @@ async fn failing_directory_does_not_delay_mailboxes() {
             assert!(is_left_alone, "its breaker is open: {last:?}");
             let ours = mailbox(&acme, &address("user2")).await;
             assert_eq!(
-                app.syncer.calls.make(&target_of(&ours, app.syncer.calls.settings()), Box::pin(async { Ok(()) })).await,
+                app.syncer
+                    .gateway
+                    .make(&target_of(&ours, app.syncer.gateway.settings()), Box::pin(async { Ok(()) }))
+                    .await,
                 Ok(())
             );
             app.google.clear_faults();

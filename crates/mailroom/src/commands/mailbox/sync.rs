@@ -68,7 +68,7 @@ pub(super) async fn run(
     let seconds = begun.elapsed().as_secs_f64();
     if let Some((worker, syncer)) = worker {
         worker.shut_down().await;
-        engine::accounts::usage_writer::write_usage(&syncer.calls, &engine.store).await?;
+        engine::accounts::usage_writer::write_usage(&syncer.gateway, &engine.store).await?;
     }
     outcome?;
     if out.json {

@@ -242,7 +242,7 @@ async fn count_instances(syncer: Syncer, stopped: watch::Receiver<bool>) -> Resu
     let count = async {
         loop {
             if let Ok(workers) = syncer.engine.store.system().list_workers().await {
-                syncer.calls.set_instances(workers.len().max(1));
+                syncer.gateway.set_instances(workers.len().max(1));
             }
             tokio::time::sleep(INSTANCE_COUNT_INTERVAL).await;
         }
@@ -259,7 +259,7 @@ async fn write_usage(syncer: Syncer, mut stopped: watch::Receiver<bool>) -> Resu
     let mut is_over = false;
     while !is_over {
         is_over = tokio::time::timeout(USAGE_WRITE_INTERVAL, stopped.wait_for(|stopped| *stopped)).await.is_ok();
-        if let Err(e) = engine::accounts::usage_writer::write_usage(&syncer.calls, &syncer.engine.store).await {
+        if let Err(e) = engine::accounts::usage_writer::write_usage(&syncer.gateway, &syncer.engine.store).await {
             tracing::debug!(error = redact_for_log(&e), "writing provider usage failed");
         }
     }
