@@ -20,6 +20,7 @@ use futures_util::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use jobs::{JobKinds, LeaseGate, OpenLeaseGate, SystemRandom, Worker, WorkerSettings};
 use outbound::http::{AddressPolicy, HttpClient, HttpClientError, HttpTimeouts, SystemResolver};
+use outbound::limits::{Limits, WorkLimits};
 use outbound::{CallSettings, Gateway, Redis};
 use providers::app::AppUse;
 use store::blobs::{Blobs, RemoteSettings};
@@ -148,6 +149,19 @@ pub fn call_settings(config: &Config) -> CallSettings {
         // Half of the workers: whatever one provider does, the other half is left for the others.
         max_in_flight: Some((config.sync.mailbox_workers / 2).max(1)),
         ..CallSettings::default()
+    }
+}
+
+/// Returns all limits of this process.
+pub fn limits(config: &Config) -> Limits {
+    Limits {
+        calls: call_settings(config),
+        work: WorkLimits {
+            mailbox_workers: config.sync.mailbox_workers,
+            jobs: config.jobs.concurrency,
+            discoveries: config.sync.discovery_workers,
+        },
+        requests: config.edge.limits,
     }
 }
 

@@ -1,4 +1,4 @@
-//! A circuit breaker: stops a tenant's calls to a provider's mail or directory service while most of them fail.
+//! A circuit breaker: stops a tenant's calls to one service or server while most of them fail.
 //!
 //! Closed, it counts failures. Open, it lets one probe through now and then.
 
@@ -38,7 +38,7 @@ pub struct CircuitBreaker {
 #[derive(Debug, Clone, Copy)]
 enum BreakerState {
     Closed,
-    Open { next_probe: Instant, successes: u32 },
+    Open { since: Instant, next_probe: Instant, successes: u32 },
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -88,7 +88,7 @@ impl CircuitBreaker {
             BreakerState::Closed => {
                 self.count(now, is_failure);
                 if self.should_open() {
-                    self.state = BreakerState::Open { next_probe: now + PROBE_INTERVAL, successes: 0 };
+                    self.state = BreakerState::Open { since: now, next_probe: now + PROBE_INTERVAL, successes: 0 };
                     self.steps.clear();
                     self.openings += 1;
                 }
@@ -111,6 +111,14 @@ impl CircuitBreaker {
             BreakerState::Closed => "closed",
             BreakerState::Open { successes: 0, .. } => "open",
             BreakerState::Open { .. } => "half_open",
+        }
+    }
+
+    /// Returns since when the breaker is open.
+    pub fn open_since(&self) -> Option<Instant> {
+        match self.state {
+            BreakerState::Closed => None,
+            BreakerState::Open { since, .. } => Some(since),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Budgets of calls, bytes and units as token buckets, or as a [`sliding_window`](crate::sliding_window).
 //!
-//! A bucket is one instant: when it would be full again. A call that finds it empty is given a time in the future, so
-//! that waiting is fair and no caller polls.
+//! A call that finds its [bucket](crate::token_bucket) empty is given a time in the future, so that waiting is fair and no
+//! caller polls.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,6 +11,7 @@ use domain::{MailboxId, Provider, SecretId, Sha256, TenantId};
 use tokio::time::Instant;
 
 use crate::sliding_window::SlidingWindow;
+use crate::token_bucket::TokenBucket;
 
 /// A rate per second and a burst, of calls, bytes or units.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -151,14 +152,14 @@ pub enum BudgetWait {
 /// The token buckets of one process that are not full.
 #[derive(Debug)]
 pub struct TokenBuckets {
-    full_at: HashMap<(BudgetOwner, Measure), Instant>,
+    buckets: HashMap<(BudgetOwner, Measure), TokenBucket>,
     windows: HashMap<(BudgetOwner, Measure), (Duration, SlidingWindow)>,
     began: Instant,
 }
 
 impl Default for TokenBuckets {
     fn default() -> Self {
-        Self { full_at: HashMap::new(), windows: HashMap::new(), began: Instant::now() }
+        Self { buckets: HashMap::new(), windows: HashMap::new(), began: Instant::now() }
     }
 }
 
@@ -166,7 +167,7 @@ impl TokenBuckets {
     /// Takes all charges or none, and returns how long to wait for them.
     pub fn take(&mut self, charges: &[Charge], now: Instant, max_wait: Duration) -> BudgetWait {
         let mut wait = Duration::ZERO;
-        let mut full_at = Vec::with_capacity(charges.len());
+        let mut buckets = Vec::with_capacity(charges.len());
         for charge in charges {
             let key = (charge.owner, charge.measure);
             if let Some(span) = charge.budget.span {
@@ -176,16 +177,15 @@ impl TokenBuckets {
                 wait = wait.max(window_wait.unwrap_or_default());
                 continue;
             }
-            let before = self.full_at.get(&key).copied().unwrap_or(now).max(now);
-            let after = before + charge.budget.time_for(charge.amount);
-            let room = charge.budget.time_for(charge.budget.burst);
-            wait = wait.max(after.duration_since(now).saturating_sub(room));
-            full_at.push((key, after));
+            let mut bucket = self.buckets.get(&key).copied().unwrap_or_else(|| TokenBucket::full(now));
+            wait = wait.max(bucket.wait(charge.budget, charge.amount, now));
+            bucket.take(charge.budget, charge.amount, now);
+            buckets.push((key, bucket));
         }
         if wait > max_wait {
             return BudgetWait::TooLong(wait);
         }
-        self.full_at.extend(full_at.into_iter().filter(|(_, at)| *at > now));
+        self.buckets.extend(buckets.into_iter().filter(|(_, bucket)| !bucket.is_full(now)));
         let at = (now + wait).duration_since(self.began);
         for charge in charges {
             if let Some(span) = charge.budget.span {
@@ -199,7 +199,7 @@ impl TokenBuckets {
 
     /// Drops full buckets, which are as good as absent.
     pub fn evict_full(&mut self, now: Instant) {
-        self.full_at.retain(|_, at| *at > now);
+        self.buckets.retain(|_, bucket| !bucket.is_full(now));
         let now = now.duration_since(self.began);
         self.windows.retain(|_, (span, window)| {
             window.evict(now, *span);
@@ -209,7 +209,7 @@ impl TokenBuckets {
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.full_at.len() + self.windows.len()
+        self.buckets.len() + self.windows.len()
     }
 }
 

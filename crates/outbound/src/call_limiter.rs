@@ -1,62 +1,65 @@
-//! Limits the calls that are in flight at once, so that a server that is slow or dead holds up its own callers only.
+//! Limits the calls and connections that are in flight at once, so that a server that is slow or dead holds up its own
+//! callers only.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
-use domain::{Lane, Provider, TenantId};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use domain::{Lane, TenantId};
 
 use crate::gateway::CallKind;
-use crate::target::{Endpoint, Target};
+use crate::limits::Limit;
+use crate::permits::{Permit, PermitTable};
+use crate::target::{Endpoint, Service, Target};
 
-/// Whose calls a limiter counts.
+/// Whose calls are counted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum CallScope {
-    Provider(Provider),
+enum CallOwner {
+    Service(Service),
     /// One server, for all tenants.
-    Endpoint(Endpoint),
-    /// One tenant at all servers of a provider.
-    Tenant(TenantId, Provider),
-    TenantAtEndpoint(TenantId, Endpoint),
+    Endpoint(Service, Endpoint),
+    /// One tenant at all servers of a service.
+    Tenant(TenantId, Service),
+    TenantAtEndpoint(TenantId, Service, Endpoint),
 }
 
-/// The limiters of this process.
+/// Fetches take long, also because they wait for memory: one permit in five is reserved for polls and listings, and
+/// another one in five for fetches of new mail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum CallClass {
+    Any,
+    Fetch,
+    Backfill,
+}
+
+/// What a permit of a call is counted for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CallScope(CallOwner, CallClass);
+
+/// Permits one call, or one connection, until it is dropped.
+pub type CallPermit = Permit<CallScope>;
+
+/// The calls or connections of this process.
 #[derive(Debug)]
-pub struct CallLimiters {
-    max_per_provider: usize,
-    limiters: HashMap<CallScope, CallLimiter>,
+pub struct CallLimiter {
+    permits: PermitTable<CallScope>,
 }
 
-/// Permits one call, until it is dropped.
-#[derive(Debug)]
-pub struct CallPermit {
-    _permits: Vec<OwnedSemaphorePermit>,
-}
-
-impl CallLimiters {
-    pub fn new(max_per_provider: usize) -> Self {
-        Self { max_per_provider, limiters: HashMap::new() }
+impl CallLimiter {
+    pub fn new(limit: Limit) -> Self {
+        Self { permits: PermitTable::new(limit) }
     }
 
-    /// Takes a permit of each scope that the call belongs to. Returns `None` if one of them has as many calls in flight as
-    /// it may.
-    pub fn acquire(&mut self, target: &Target, kind: CallKind) -> Option<CallPermit> {
-        let mut permits = Vec::new();
-        for (scope, max) in scopes(target, self.max_per_provider) {
-            let limiter = self.limiters.entry(scope).or_insert_with(|| CallLimiter::new(max));
-            permits.extend(limiter.acquire(kind)?);
-        }
-        Some(CallPermit { _permits: permits })
+    /// Takes a permit of each scope that the call belongs to, where a service has at most `max`. Returns `None` if one of
+    /// them has as many calls in flight as it may.
+    pub fn acquire(&self, target: &Target, kind: CallKind, max: usize) -> Option<CallPermit> {
+        self.permits.acquire(&scopes(target, kind, max))
     }
 
-    /// Drops limiters without calls in flight, which are as good as absent.
-    pub fn evict_idle(&mut self) {
-        self.limiters.retain(|_, limiter| limiter.is_in_use());
+    /// Returns whether a permit is free now.
+    pub fn has_free(&self, target: &Target, kind: CallKind, max: usize) -> bool {
+        self.permits.has_free(&scopes(target, kind, max))
     }
 
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.limiters.len()
+        self.permits.scopes_in_use()
     }
 }
 
@@ -64,60 +67,48 @@ impl CallLimiters {
 const MIN_SHARE: usize = 5;
 
 /// Returns the most calls in flight at one server, of one tenant at all servers, and of one tenant at one server, where
-/// mailboxes are at many servers. So a dead server leaves half of the calls to other servers, and its tenant a part of its
+/// there are many servers. So a dead server leaves half of the calls to other servers, and its tenant a part of its
 /// own; and no tenant takes all calls of a server that many have.
-pub fn server_limits(max_per_provider: usize) -> [usize; 3] {
-    let server = max_per_provider / 2;
-    [server, max_per_provider * 3 / 4, server * 3 / 4].map(|share| share.max(MIN_SHARE).min(max_per_provider))
+pub fn server_limits(max_per_service: usize) -> [usize; 3] {
+    let server = max_per_service / 2;
+    [server, max_per_service * 3 / 4, server * 3 / 4].map(|share| share.max(MIN_SHARE).min(max_per_service))
 }
 
 /// Returns the scopes of a call with the calls that each may have in flight, the widest first.
-fn scopes(target: &Target, max: usize) -> Vec<(CallScope, usize)> {
-    let mut scopes = vec![(CallScope::Provider(target.provider), max)];
-    if let Some(endpoint) = &target.endpoint {
-        let [server, tenant, tenant_at_server] = server_limits(max);
-        scopes.extend([
-            (CallScope::Endpoint(endpoint.clone()), server),
-            (CallScope::Tenant(target.tenant, target.provider), tenant),
-            (CallScope::TenantAtEndpoint(target.tenant, endpoint.clone()), tenant_at_server),
-        ]);
+fn scopes(target: &Target, kind: CallKind, max: usize) -> Vec<(CallScope, usize)> {
+    let mut scopes = Vec::new();
+    for (owner, max) in owners(target, max) {
+        for class in classes(kind) {
+            let share = match class {
+                CallClass::Any => max,
+                CallClass::Fetch => max * 4 / 5,
+                CallClass::Backfill => max * 3 / 5,
+            };
+            // At least one of each class: otherwise there would be no such calls at all.
+            scopes.push((CallScope(owner.clone(), *class), share.max(1)));
+        }
     }
     scopes
 }
 
-/// The limiter of one scope.
-#[derive(Debug)]
-struct CallLimiter {
-    max: usize,
-    all: Arc<Semaphore>,
-    /// Fetches take long, also because they wait for memory: one permit in five is reserved for polls and listings.
-    fetches: Arc<Semaphore>,
-    /// Another one in five is reserved for fetches of new mail.
-    backfill: Arc<Semaphore>,
+fn owners(target: &Target, max: usize) -> Vec<(CallOwner, usize)> {
+    let mut owners = vec![(CallOwner::Service(target.service), max)];
+    if let Some(endpoint) = &target.endpoint {
+        let [server, tenant, tenant_at_server] = server_limits(max);
+        owners.extend([
+            (CallOwner::Endpoint(target.service, endpoint.clone()), server),
+            (CallOwner::Tenant(target.tenant, target.service), tenant),
+            (CallOwner::TenantAtEndpoint(target.tenant, target.service, endpoint.clone()), tenant_at_server),
+        ]);
+    }
+    owners
 }
 
-impl CallLimiter {
-    /// Creates a limiter with at least one permit of each kind.
-    fn new(max: usize) -> Self {
-        let max = max.max(1);
-        Self { max, all: semaphore(max), fetches: semaphore(max * 4 / 5), backfill: semaphore(max * 3 / 5) }
+/// Returns the classes that a call counts in.
+fn classes(kind: CallKind) -> &'static [CallClass] {
+    match kind {
+        CallKind::Fetch(Lane::Low) => &[CallClass::Any, CallClass::Fetch, CallClass::Backfill],
+        CallKind::Fetch(_) => &[CallClass::Any, CallClass::Fetch],
+        CallKind::Poll | CallKind::Directory => &[CallClass::Any],
     }
-
-    /// Takes the permits for a call. Returns `None` if as many calls as allowed are in flight.
-    fn acquire(&self, kind: CallKind) -> Option<Vec<OwnedSemaphorePermit>> {
-        let semaphores = match kind {
-            CallKind::Fetch(Lane::Low) => vec![&self.backfill, &self.fetches, &self.all],
-            CallKind::Fetch(_) => vec![&self.fetches, &self.all],
-            CallKind::Poll | CallKind::Directory => vec![&self.all],
-        };
-        semaphores.into_iter().map(|semaphore| semaphore.clone().try_acquire_owned().ok()).collect()
-    }
-
-    fn is_in_use(&self) -> bool {
-        self.all.available_permits() < self.max
-    }
-}
-
-fn semaphore(permits: usize) -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(permits.max(1)))
 }

@@ -1,24 +1,26 @@
-//! The gateway for all calls to providers. It applies their Retry-After, the budgets of calls, bytes and units, the
-//! limit of calls in flight, the circuit breaker and a deadline.
+//! The gateway for all calls to other people's servers. It applies their Retry-After, the budgets of calls, bytes and
+//! units, the limit of calls in flight, the circuit breaker and a deadline.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use domain::connector::ConnectorFuture;
 use domain::metrics as catalogue;
-use domain::{ConnectorError, Lane, Provider, RandomSource, SystemRandom, TenantId, redact_for_log};
+use domain::{ConnectorError, Lane, Provider, RandomSource, SystemRandom, TenantId};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::breaker::{BreakerPermit, CircuitBreaker, PROBE_INTERVAL};
+use crate::breaker::{BreakerPermit, PROBE_INTERVAL};
+use crate::breaker_table::{BreakerTable, ServicePart};
 use crate::budget::{BudgetWait, Charge, Measure, TokenBuckets};
-use crate::call_limiter::{CallLimiters, CallPermit};
+use crate::call_limiter::{CallLimiter, CallPermit};
+use crate::call_settings::{CallBudgets, CallSettings};
 use crate::coordination::Redis;
-use crate::limits::{CallBudgets, CallSettings};
+use crate::limit_reason::{LimitReason, RefusedBudgets};
+use crate::limits::{Limit, MAX_IDLE_CONNECTIONS, count_refusal};
 use crate::retry_after::RetryAfterTable;
-use crate::target::{Endpoint, Target};
+use crate::target::{Service, Target};
 use crate::usage_meter::{CallCount, UsageMeter};
 
 /// The longest debt of bytes that is booked: any, since the bytes have come.
@@ -36,27 +38,11 @@ pub enum CallKind {
     Directory,
 }
 
-/// The services of a provider, of which one may be unavailable while the other works.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum ProviderService {
-    Mail,
-    Directory,
-}
-
 impl CallKind {
-    fn service(self) -> ProviderService {
+    fn part(self) -> ServicePart {
         match self {
-            Self::Poll | Self::Fetch(_) => ProviderService::Mail,
-            Self::Directory => ProviderService::Directory,
-        }
-    }
-}
-
-impl ProviderService {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Mail => "mail",
-            Self::Directory => "directory",
+            Self::Poll | Self::Fetch(_) => ServicePart::Main,
+            Self::Directory => ServicePart::Directory,
         }
     }
 }
@@ -76,16 +62,17 @@ struct GatewayInner {
     /// The processes that share the budgets while Redis is unavailable or absent.
     instances: AtomicUsize,
     state: Mutex<GatewayState>,
+    calls_in_flight: CallLimiter,
+    idle_connections: CallLimiter,
     meter: UsageMeter,
 }
 
 #[derive(Debug)]
 struct GatewayState {
-    breakers: HashMap<BreakerKey, CircuitBreaker>,
+    breakers: BreakerTable,
     retry_after: RetryAfterTable,
     buckets: TokenBuckets,
-    /// `None`: calls in flight are not limited.
-    limiters: Option<CallLimiters>,
+    refused_budgets: RefusedBudgets,
     evicted_at: Instant,
 }
 
@@ -98,14 +85,22 @@ impl Default for Gateway {
 impl Gateway {
     pub fn new(settings: CallSettings, random: Arc<dyn RandomSource>, redis: Option<Redis>) -> Self {
         let state = GatewayState {
-            breakers: HashMap::new(),
+            breakers: BreakerTable::default(),
             retry_after: RetryAfterTable::default(),
             buckets: TokenBuckets::default(),
-            limiters: settings.max_in_flight.map(CallLimiters::new),
+            refused_budgets: RefusedBudgets::default(),
             evicted_at: Instant::now(),
         };
-        let (instances, state, meter) = (AtomicUsize::new(1), Mutex::new(state), UsageMeter::default());
-        let inner = GatewayInner { settings, random, redis, instances, state, meter };
+        let inner = GatewayInner {
+            settings,
+            random,
+            redis,
+            instances: AtomicUsize::new(1),
+            state: Mutex::new(state),
+            calls_in_flight: CallLimiter::new(Limit::CallsInFlight),
+            idle_connections: CallLimiter::new(Limit::IdleConnections),
+            meter: UsageMeter::default(),
+        };
         Self { inner: Arc::new(inner) }
     }
 
@@ -151,7 +146,7 @@ impl Gateway {
         self.inner.check(kind, target)?;
         self.inner.wait_for_budget(kind, target).await?;
         let (_permit, breaker_permit) = self.inner.start_call(kind, target)?;
-        self.inner.meter.count(usage_key(target), CallCount { calls: 1, bytes: 0 });
+        self.inner.count_usage(target, CallCount { calls: 1, bytes: 0 });
         let deadline = self.inner.settings.deadline;
         let outcome = match timeout(deadline, call).await {
             Ok(outcome) => outcome,
@@ -161,16 +156,25 @@ impl Gateway {
         outcome
     }
 
+    /// Admits a connection that waits for news until its permit is dropped. It is no call, which would have a deadline, and
+    /// takes no permit of calls; while calls to the same server are not made, it is refused like them.
+    pub fn admit_listener(&self, target: &Target) -> Result<CallPermit, ConnectorError> {
+        let kind = CallKind::Poll;
+        self.inner.check_server(kind, target)?;
+        let permit = self.inner.idle_connections.acquire(target, kind, MAX_IDLE_CONNECTIONS);
+        permit.ok_or_else(|| self.inner.at_capacity())
+    }
+
     /// Waits until so many units of the provider's quota may be used, within a call that was admitted already.
     pub async fn spend_units(&self, target: &Target, units: u32) -> Result<(), ConnectorError> {
         let charges = self.inner.budgets(target).unit_charges(target, f64::from(units));
-        self.inner.wait_for(&charges).await
+        self.inner.wait_for(&charges, target, LimitReason::UnitQuota(target.service)).await
     }
 
     /// Charges the bytes that a call has brought. They may exceed the budget, since they came already; the next fetches
     /// wait.
     pub async fn spend_bytes(&self, target: &Target, bytes: u64) {
-        self.inner.meter.count(usage_key(target), CallCount { calls: 0, bytes });
+        self.inner.count_usage(target, CallCount { calls: 0, bytes });
         let mut charges = self.inner.budgets(target).charges(target, 0.0, bytes as f64);
         charges.retain(|charge| charge.amount > 0.0);
         self.inner.take(&charges, MAX_BYTE_DEBT).await;
@@ -197,46 +201,20 @@ impl Gateway {
 
     /// Returns why calls to a target have to wait.
     pub fn wait_reason(&self, target: &Target) -> LimitReason {
-        let now = Instant::now();
+        let (now, kind) = (Instant::now(), CallKind::Poll);
         let state = self.inner.state();
-        let breaker = state.breakers.get(&breaker_key(CallKind::Poll, target));
-        if breaker.is_some_and(|breaker| breaker.check(now).is_err()) {
-            return LimitReason::BreakerOpen(target.endpoint.clone());
+        if let Some(since) = state.breakers.open_for(target, kind.part(), now) {
+            return LimitReason::BreakerOpen { service: target.service, endpoint: target.endpoint.clone(), since };
         }
-        if state.retry_after.check(target.mailbox, now).is_err() {
+        if state.retry_after.wait(target.mailbox(), now).is_some() {
             return LimitReason::RetryAfter;
         }
-        let charges = self.inner.budgets(target).charges(target, 1.0, 0.0);
-        if charges.iter().any(|charge| charge.measure == Measure::Bytes) {
-            // A debt: budgets of calls never have one.
-            LimitReason::ByteQuota
+        let refused = target.mailbox().and_then(|mailbox| state.refused_budgets.find(mailbox, now));
+        refused.unwrap_or(if self.inner.is_full(kind, target) {
+            LimitReason::CallsInFlight
         } else {
             LimitReason::CallBudget
-        }
-    }
-}
-
-/// Why calls to a target have to wait.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LimitReason {
-    /// The circuit breaker of the server, or of the provider where there is one server, is open.
-    BreakerOpen(Option<Endpoint>),
-    /// The provider asked to wait.
-    RetryAfter,
-    /// The mailbox has used up its bytes of the day.
-    ByteQuota,
-    CallBudget,
-}
-
-impl fmt::Display for LimitReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::BreakerOpen(Some(endpoint)) => write!(f, "the circuit breaker of {endpoint} is open"),
-            Self::BreakerOpen(None) => f.write_str("the circuit breaker of the provider is open"),
-            Self::RetryAfter => f.write_str("the provider asked to wait"),
-            Self::ByteQuota => f.write_str("the mailbox's daily byte quota is used up"),
-            Self::CallBudget => f.write_str("the call budget is used up"),
-        }
+        })
     }
 }
 
@@ -249,15 +227,27 @@ impl GatewayInner {
     /// on a call that is not made, and a permit that is held while a tenant waits for its own budget would be kept from
     /// other tenants.
     fn check(&self, kind: CallKind, target: &Target) -> Result<(), ConnectorError> {
+        self.check_server(kind, target)?;
+        if self.is_full(kind, target) {
+            count_refusal(Limit::CallsInFlight);
+            return Err(self.at_capacity());
+        }
+        Ok(())
+    }
+
+    /// Checks whether the server is to be called at all.
+    fn check_server(&self, kind: CallKind, target: &Target) -> Result<(), ConnectorError> {
         let now = Instant::now();
         let mut state = self.state();
         state.evict_idle(now);
-        if let Some(breaker) = state.breakers.get(&breaker_key(kind, target)) {
-            breaker.check(now).map_err(|until| self.breaker_open(until, now))?;
-        }
-        state.retry_after.check(target.mailbox, now)?;
-        let is_full = state.limiters.as_mut().is_some_and(|limiters| limiters.acquire(target, kind).is_none());
-        if is_full { Err(self.at_capacity()) } else { Ok(()) }
+        state.breakers.check(target, kind.part(), now).map_err(|until| self.breaker_open(until, now))?;
+        self.check_retry_after(&state, target, now)
+    }
+
+    fn check_retry_after(&self, state: &GatewayState, target: &Target, now: Instant) -> Result<(), ConnectorError> {
+        let Some(wait) = state.retry_after.wait(target.mailbox(), now) else { return Ok(()) };
+        count_refusal(Limit::RetryAfter);
+        Err(ConnectorError::Throttled { retry_after: Some(wait) })
     }
 
     async fn wait_for_budget(&self, kind: CallKind, target: &Target) -> Result<(), ConnectorError> {
@@ -265,17 +255,29 @@ impl GatewayInner {
         if !matches!(kind, CallKind::Fetch(_)) {
             charges.retain(|charge| charge.measure == Measure::Calls);
         }
-        self.wait_for(&charges).await
+        let has_quota = charges.iter().any(|charge| charge.measure == Measure::Bytes);
+        // A wait this long is a debt, which budgets of calls never have.
+        let reason = if has_quota { LimitReason::ByteQuota } else { LimitReason::CallBudget };
+        self.wait_for(&charges, target, reason).await
     }
 
-    async fn wait_for(&self, charges: &[Charge]) -> Result<(), ConnectorError> {
+    async fn wait_for(&self, charges: &[Charge], target: &Target, reason: LimitReason) -> Result<(), ConnectorError> {
         match self.take(charges, self.settings.max_wait).await {
             BudgetWait::After(wait) => {
                 sleep(wait).await;
                 Ok(())
             }
             BudgetWait::TooLong(wait) => {
-                Err(ConnectorError::RateLimited(self.with_jitter(wait, self.settings.max_wait)))
+                count_refusal(match reason {
+                    LimitReason::UnitQuota(_) => Limit::QuotaUnits,
+                    LimitReason::ByteQuota => Limit::Bytes,
+                    _ => Limit::Calls,
+                });
+                let wait = self.with_jitter(wait, self.settings.max_wait);
+                if let Some(mailbox) = target.mailbox() {
+                    self.state().refused_budgets.record(mailbox, reason, Instant::now() + wait);
+                }
+                Err(ConnectorError::RateLimited(wait))
             }
         }
     }
@@ -307,44 +309,34 @@ impl GatewayInner {
         let now = Instant::now();
         let mut state = self.state();
         // The provider may have asked others to wait meanwhile.
-        state.retry_after.check(target.mailbox, now)?;
-        let limiters = state.limiters.as_mut();
-        let permit = limiters.map(|limiters| limiters.acquire(target, kind).ok_or_else(|| self.at_capacity()));
-        let permit = permit.transpose()?;
-        let taken = state.breaker(kind, target, now).take(now);
+        self.check_retry_after(&state, target, now)?;
+        let permit = match self.settings.most_in_flight(target.service) {
+            Some(max) => Some(self.calls_in_flight.acquire(target, kind, max).ok_or_else(|| self.at_capacity())?),
+            None => None,
+        };
+        let taken = state.breakers.take(target, kind.part(), now);
         Ok((permit, taken.map_err(|until| self.breaker_open(until, now))?))
     }
 
     fn end_call(&self, kind: CallKind, target: &Target, breaker_permit: BreakerPermit, error: Option<&ConnectorError>) {
         let now = Instant::now();
-        let provider = target.provider.as_str();
         let (word, is_failure) = outcome_label(error);
-        metrics::counter!(catalogue::PROVIDER_REQUESTS, "provider" => provider, "outcome" => word).increment(1);
+        if let Service::Provider(provider) = target.service {
+            let provider = provider.as_str();
+            metrics::counter!(catalogue::PROVIDER_REQUESTS, "provider" => provider, "outcome" => word).increment(1);
+        }
         let mut state = self.state();
-        if let Some(ConnectorError::Throttled { retry_after: Some(wait) }) = error {
-            state.retry_after.record(target.mailbox, *wait, now);
+        if let (Some(ConnectorError::Throttled { retry_after: Some(wait) }), Some(mailbox)) = (error, target.mailbox())
+        {
+            state.retry_after.record(mailbox, *wait, now);
         }
         let Some(is_failure) = is_failure else { return };
-        let breaker = state.breaker(kind, target, now);
-        let before = breaker.state();
-        breaker.record(now, breaker_permit, is_failure);
-        let after = breaker.state();
-        if before != after {
-            let service = kind.service().as_str();
-            let server = target.endpoint.as_ref().map(ToString::to_string);
-            let error = error.map(redact_for_log).unwrap_or_default();
-            if after == "open" {
-                tracing::warn!(tenant.id = %target.tenant, provider, server, service, error, "circuit breaker opened");
-            } else {
-                tracing::info!(tenant.id = %target.tenant, provider, server, service, state = after, "circuit breaker state changed");
-            }
-            count_breakers(provider, before, -1.0);
-            count_breakers(provider, after, 1.0);
-        }
+        state.breakers.record(target, kind.part(), now, breaker_permit, error.filter(|_| is_failure));
     }
 
     /// Returns the error for an open breaker, with jitter: calls that are refused together do not come back together.
     fn breaker_open(&self, until: Instant, now: Instant) -> ConnectorError {
+        count_refusal(Limit::CircuitBreaker);
         ConnectorError::RateLimited(self.with_jitter(until - now, PROBE_INTERVAL / 10))
     }
 
@@ -352,6 +344,17 @@ impl GatewayInner {
     fn at_capacity(&self) -> ConnectorError {
         let wait = self.settings.max_wait;
         ConnectorError::RateLimited(self.with_jitter(wait, wait))
+    }
+
+    fn is_full(&self, kind: CallKind, target: &Target) -> bool {
+        let max = self.settings.most_in_flight(target.service);
+        max.is_some_and(|max| !self.calls_in_flight.has_free(target, kind, max))
+    }
+
+    fn count_usage(&self, target: &Target, count: CallCount) {
+        if let Service::Provider(provider) = target.service {
+            self.meter.count((target.tenant, provider), count);
+        }
     }
 
     fn with_jitter(&self, wait: Duration, over: Duration) -> Duration {
@@ -365,31 +368,15 @@ impl GatewayInner {
 }
 
 impl GatewayState {
-    fn breaker(&mut self, kind: CallKind, target: &Target, now: Instant) -> &mut CircuitBreaker {
-        self.breakers.entry(breaker_key(kind, target)).or_insert_with(|| {
-            let breaker = CircuitBreaker::new(now);
-            count_breakers(target.provider.as_str(), breaker.state(), 1.0);
-            breaker
-        })
-    }
-
     fn evict_idle(&mut self, now: Instant) {
         if now.duration_since(self.evicted_at) < EVICT_INTERVAL {
             return;
         }
         self.evicted_at = now;
         self.retry_after.evict_past(now);
+        self.refused_budgets.evict_past(now);
         self.buckets.evict_full(now);
-        if let Some(limiters) = &mut self.limiters {
-            limiters.evict_idle();
-        }
-        self.breakers.retain(|key, breaker| {
-            let is_idle = breaker.is_idle(now);
-            if is_idle {
-                count_breakers(key.provider.as_str(), breaker.state(), -1.0);
-            }
-            !is_idle
-        });
+        self.breakers.evict_idle(now);
     }
 }
 
@@ -397,29 +384,6 @@ impl GatewayState {
 fn max_wait_for(charges: &[Charge], max_wait: Duration) -> Duration {
     let least = charges.iter().map(|charge| charge.budget.least_wait(charge.amount)).max();
     max_wait.saturating_add(least.unwrap_or_default())
-}
-
-fn usage_key(target: &Target) -> (TenantId, Provider) {
-    (target.tenant, target.provider)
-}
-
-/// What a breaker is for. By tenant, so that no tenant opens the breaker of another; by server where mailboxes are at many,
-/// so that a dead one does not stop calls to the others.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct BreakerKey {
-    tenant: TenantId,
-    provider: Provider,
-    endpoint: Option<Endpoint>,
-    service: ProviderService,
-}
-
-fn breaker_key(kind: CallKind, target: &Target) -> BreakerKey {
-    let Target { provider, tenant, ref endpoint, .. } = *target;
-    BreakerKey { tenant, provider, endpoint: endpoint.clone(), service: kind.service() }
-}
-
-fn count_breakers(provider: &'static str, state: &'static str, by: f64) {
-    metrics::gauge!(catalogue::BREAKERS, "provider" => provider, "state" => state).increment(by);
 }
 
 /// Returns the metric label of an outcome, and whether it is a failure for the breaker: a refusal is an answer, so the

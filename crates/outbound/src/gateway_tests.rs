@@ -3,7 +3,8 @@
 use domain::{MailboxId, SecretId, Sha256, SystemClock};
 
 use crate::budget::Budget;
-use crate::limits::Allowance;
+use crate::call_settings::Allowance;
+use crate::target::{Endpoint, TargetAccount};
 
 use super::*;
 
@@ -13,25 +14,28 @@ fn throttled(wait: Duration) -> ConnectorError {
 
 fn target() -> Target {
     Target {
-        provider: Provider::Gmail,
+        service: Service::Provider(Provider::Gmail),
         endpoint: None,
         tenant: TenantId::new(&SystemClock),
-        mailbox: MailboxId::new(&SystemClock),
-        credential: None,
-        account: Sha256::of(b"me@acme.test"),
-        bytes_per_day: None,
+        account: Some(account()),
     }
+}
+
+fn account() -> TargetAccount {
+    let mailbox = MailboxId::new(&SystemClock);
+    TargetAccount { mailbox, credential: None, name: Sha256::of(b"me@acme.test"), bytes_per_day: None }
 }
 
 /// Returns a mailbox of a tenant at a server.
 fn at_host(tenant: TenantId, host: &str) -> Target {
-    Target { provider: Provider::Imap, endpoint: Some(Endpoint::new(host, 993)), tenant, ..target() }
+    Target { service: Service::Provider(Provider::Imap), endpoint: Some(Endpoint::new(host, 993)), tenant, ..target() }
 }
 
 #[tokio::test(start_paused = true)]
 async fn mailbox_over_its_byte_quota_waits_alone() {
     let calls = Gateway::default();
-    let (ours, other) = (Target { bytes_per_day: Some(86_400), ..target() }, target());
+    let limited = TargetAccount { bytes_per_day: Some(86_400), ..account() };
+    let (ours, other) = (Target { account: Some(limited), ..target() }, target());
     let call = async |mailbox| calls.make_fetch(mailbox, Lane::Normal, Box::pin(async { Ok(()) })).await;
     for mailbox in [&ours, &other] {
         assert_eq!(call(mailbox).await, Ok(()));
@@ -54,7 +58,7 @@ async fn mailbox_over_its_byte_quota_waits_alone() {
 
 /// Returns another mailbox of the same tenant.
 fn same_tenant(target: &Target, credential: Option<SecretId>) -> Target {
-    Target { mailbox: MailboxId::new(&SystemClock), credential, ..target.clone() }
+    Target { account: Some(TargetAccount { credential, ..account() }), ..target.clone() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,7 +96,7 @@ async fn each_owner_has_its_own_budgets() {
 async fn hanging_provider_does_not_block_others() {
     let settings = CallSettings { max_in_flight: Some(3), ..CallSettings::default() };
     let calls = Gateway::new(settings, Arc::new(SystemRandom), None);
-    let other = Target { provider: Provider::Outlook, ..target() };
+    let other = Target { service: Service::Provider(Provider::Outlook), ..target() };
     let ours = target();
     let mut hanging: Vec<_> =
         (0..3).map(|_| Box::pin(calls.make::<()>(&ours, Box::pin(std::future::pending())))).collect();
@@ -229,8 +233,10 @@ async fn dead_server_stops_only_calls_of_its_tenant_to_it() {
     for target in [at_host(ours, "imap.acme.test"), at_host(stranger, "dead.acme.test"), other_port] {
         assert_eq!(call(target.clone()).await, Ok(()), "{target:?}");
     }
-    let reason = calls.wait_reason(&at_host(ours, "dead.acme.test")).to_string();
-    assert_eq!(reason, "the circuit breaker of dead.acme.test:993 is open");
+    let service = Service::Provider(Provider::Imap);
+    let endpoint = Some(Endpoint::new("dead.acme.test", 993));
+    let open = LimitReason::BreakerOpen { service, endpoint, since: Duration::ZERO };
+    assert_eq!(calls.wait_reason(&at_host(ours, "dead.acme.test")), open);
 }
 
 /// Keeps as many calls to a target in flight as there may be.
@@ -265,10 +271,74 @@ async fn hanging_server_leaves_calls_to_others() {
     assert_eq!(fill(&calls, &others[2]).await.len(), 2, "all calls of the provider are used");
     drop((held, more, at_a));
 
-    tokio::time::advance(EVICT_INTERVAL).await;
-    assert_eq!(calls.make(&target(), Box::pin(async { Ok(()) })).await, Ok(()));
-    let left = calls.inner.state().limiters.as_ref().map(CallLimiters::len);
-    assert_eq!(left, Some(1), "idle limiters are dropped");
+    assert_eq!(calls.inner.calls_in_flight.len(), 0, "scopes without calls are dropped");
+}
+
+/// Requests to webhooks pass the same gateway as calls to providers, and have no part in each other's limits.
+#[tokio::test(start_paused = true)]
+async fn dead_webhook_server_stops_only_its_tenant_there() {
+    let calls = Gateway::default();
+    let [ours, stranger] = [(); 2].map(|()| TenantId::new(&SystemClock));
+    let at = |tenant, host| Target::webhook(tenant, Endpoint::new(host, 443));
+    for _ in 0..10 {
+        let down = async { Err::<(), _>(ConnectorError::Unavailable("the connection failed".to_owned())) };
+        let _ = calls.make(&at(ours, "dead.acme.test"), Box::pin(down)).await;
+    }
+
+    let call = async |target: Target| calls.make(&target, Box::pin(async { Ok(()) })).await;
+    assert!(matches!(call(at(ours, "dead.acme.test")).await, Err(ConnectorError::RateLimited(_))));
+    for target in [at(ours, "hooks.acme.test"), at(stranger, "dead.acme.test"), at_host(ours, "dead.acme.test")] {
+        assert_eq!(call(target.clone()).await, Ok(()), "{target:?}");
+    }
+    tokio::time::advance(PROBE_INTERVAL * 2).await;
+    assert_eq!(call(at(ours, "dead.acme.test")).await, Ok(()), "a probe");
+}
+
+/// Opens as many connections as there may be.
+fn listen(calls: &Gateway, target: &Target) -> Vec<CallPermit> {
+    std::iter::from_fn(|| calls.admit_listener(target).ok()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_connections_are_shared_by_server_and_tenant() {
+    let calls = Gateway::default();
+    let [ours, stranger] = [(); 2].map(|()| TenantId::new(&SystemClock));
+    let [of_server, of_tenant, of_tenant_at_server] = crate::call_limiter::server_limits(MAX_IDLE_CONNECTIONS);
+
+    let at_a = listen(&calls, &at_host(ours, "a.acme.test"));
+    let at_b = listen(&calls, &at_host(ours, "b.acme.test"));
+    let of_stranger = listen(&calls, &at_host(stranger, "a.acme.test"));
+
+    assert_eq!((at_a.len(), at_b.len()), (of_tenant_at_server, of_tenant - of_tenant_at_server));
+    assert_eq!(of_stranger.len(), of_server - of_tenant_at_server);
+    drop((at_a, at_b, of_stranger));
+    assert_eq!(calls.inner.idle_connections.len(), 0, "scopes without connections are dropped");
+    assert_eq!(calls.make(&at_host(ours, "a.acme.test"), Box::pin(async { Ok(()) })).await, Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn open_breaker_refuses_listeners_too() {
+    let calls = Gateway::default();
+    let target = at_host(TenantId::new(&SystemClock), "dead.acme.test");
+    for _ in 0..10 {
+        let down = async { Err::<(), _>(ConnectorError::Unavailable("refused".to_owned())) };
+        let _ = calls.make(&target, Box::pin(down)).await;
+    }
+
+    assert!(matches!(calls.admit_listener(&target), Err(ConnectorError::RateLimited(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn used_up_quota_is_named() {
+    let budgets = CallBudgets::default().with_units(None, Some(Budget::per_minute(600.0)));
+    let settings = CallSettings { default_budgets: budgets, ..CallSettings::default() };
+    let calls = Gateway::new(settings, Arc::new(SystemRandom), None);
+    let target = target();
+
+    let (_, refused) = tokio::join!(calls.spend_units(&target, 100), calls.spend_units(&target, 100));
+
+    assert!(matches!(refused, Err(ConnectorError::RateLimited(_))), "{refused:?}");
+    assert_eq!(calls.wait_reason(&target), LimitReason::UnitQuota(target.service));
 }
 
 /// However few workers there are, a poll is made beside as much backfill as there may be.

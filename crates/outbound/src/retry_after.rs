@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use domain::{ConnectorError, MailboxId};
+use domain::MailboxId;
 use tokio::time::Instant;
 
 /// The longest Retry-After that is believed.
@@ -22,12 +22,10 @@ impl RetryAfterTable {
         *known = until.max(*known);
     }
 
-    /// Returns an error until the time that the provider asked for, exactly.
-    pub fn check(&self, mailbox: MailboxId, now: Instant) -> Result<(), ConnectorError> {
-        match self.0.get(&mailbox) {
-            Some(until) if *until > now => Err(ConnectorError::Throttled { retry_after: Some(*until - now) }),
-            _ => Ok(()),
-        }
+    /// Returns how long the provider asked to wait, exactly.
+    pub fn wait(&self, mailbox: Option<MailboxId>, now: Instant) -> Option<Duration> {
+        let until = self.0.get(&mailbox?).filter(|until| **until > now)?;
+        Some(*until - now)
     }
 
     pub fn evict_past(&mut self, now: Instant) {

@@ -8,17 +8,53 @@ use domain::{MailboxId, Provider, SecretId, Sha256, TenantId};
 /// Where a call goes and for whom.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Target {
-    pub provider: Provider,
-    /// The server, for providers whose mailboxes are at many servers.
+    pub service: Service,
+    /// The server, for services that are at many servers.
     pub endpoint: Option<Endpoint>,
     pub tenant: TenantId,
+    /// Whose account is called; `None`: nobody's, as at a webhook.
+    pub account: Option<TargetAccount>,
+}
+
+/// What is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Service {
+    Provider(Provider),
+    /// Servers of tenants, which receive events.
+    Webhooks,
+}
+
+/// An account at a provider.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct TargetAccount {
     pub mailbox: MailboxId,
     /// The credential of the mailbox; `None`: that of our app for all mailboxes of the tenant's organisation.
     pub credential: Option<SecretId>,
-    /// The hash of the account at the provider, which several tenants may have.
-    pub account: Sha256,
+    /// The hash of the account's name, which mailboxes of several tenants may share.
+    pub name: Sha256,
     /// The daily byte quota of the mailbox; 0: unlimited, `None`: that of its provider.
     pub bytes_per_day: Option<u64>,
+}
+
+impl Target {
+    /// Returns the target of requests to a webhook of a tenant.
+    pub fn webhook(tenant: TenantId, endpoint: Endpoint) -> Self {
+        Self { service: Service::Webhooks, endpoint: Some(endpoint), tenant, account: None }
+    }
+
+    pub(crate) fn mailbox(&self) -> Option<MailboxId> {
+        self.account.as_ref().map(|account| account.mailbox)
+    }
+}
+
+impl Service {
+    /// Returns the name of the service, for metrics and people.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Provider(provider) => provider.as_str(),
+            Self::Webhooks => "webhooks",
+        }
+    }
 }
 
 /// A server, by host and port. Cheap to clone.

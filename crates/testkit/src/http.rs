@@ -8,6 +8,7 @@ use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::ConnectInfo;
 use axum::http::{HeaderMap, Request, Response, StatusCode, header};
+use outbound::limits::{PlanRates, RequestLimits};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -98,8 +99,9 @@ pub struct HttpOptions {
 
 impl Default for HttpOptions {
     fn default() -> Self {
-        let requests_per_second = web::PlanRates { standard: GENEROUS_LIMIT, vip: GENEROUS_LIMIT };
-        let edge = web::EdgeSettings { requests_per_second, failed_logins: GENEROUS_LIMIT, ..Default::default() };
+        let per_second = PlanRates { standard: GENEROUS_LIMIT, vip: GENEROUS_LIMIT };
+        let limits = RequestLimits { per_second, wrong_keys: GENEROUS_LIMIT, ..RequestLimits::default() };
+        let edge = web::EdgeSettings { limits, ..Default::default() };
         Self { edge, webhook_policy: None, setup: None }
     }
 }

@@ -29,7 +29,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 pub use api::InFlightKeys;
-pub use edge::{ClientAddress, Edge, EdgeSettings, PlanRates, RequestId, Timeouts, TrustedNetwork};
+pub use edge::{ClientAddress, Edge, EdgeSettings, RequestId, Timeouts, TrustedNetwork};
 pub use event_hub::EventHub;
 pub use metrics::MetricsRecorder;
 

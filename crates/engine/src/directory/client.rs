@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 
 use super::{DiscoveryError, rules};
 use crate::sync::Syncer;
-use outbound::{Gateway, Target};
+use outbound::{Gateway, Service, Target, TargetAccount};
 
 /// Rate limits up to this are waited for within the job, and so often per page. A job without progress for longer is
 /// ended.
@@ -160,14 +160,12 @@ fn no_directory() -> ConnectorError {
 }
 
 fn directory_target(mailbox: MailboxId, tenant: TenantId, provider: Provider) -> Target {
-    Target {
-        provider,
-        endpoint: None,
-        tenant,
+    let account = TargetAccount {
         mailbox,
         credential: None,
         // Directories have no quota units that are counted by account.
-        account: Sha256::of(provider.as_str().as_bytes()),
+        name: Sha256::of(provider.as_str().as_bytes()),
         bytes_per_day: None,
-    }
+    };
+    Target { service: Service::Provider(provider), endpoint: None, tenant, account: Some(account) }
 }

@@ -14,12 +14,13 @@ use store::sql::mailboxes::Mailbox;
 use store::sql::sync::QueuedMessage;
 use store::{Precondition, StoreError, TenantStore, TenantUnit};
 
-use super::memory_budget::{MemoryReservation, PROVIDER_RESERVE_BYTES};
 use super::placements::{FetchOutcome, PlacedBatch, PlacementsByMessage};
 use super::{MailboxSession, Syncer, job_error, states};
 use crate::Engine;
 use crate::archive::ingest::{FetchedMessage, IncomingMessage, MessageSource, PreparedBatch};
 use crate::retry_policies::MAX_FETCH_ATTEMPTS;
+use outbound::limits::PROVIDER_RESERVE_BYTES;
+use outbound::memory_budget::MemoryReservation;
 
 /// Fetches messages that the ledger has queued.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -117,7 +118,7 @@ impl Syncer {
             unit.fail_messages(job.mailbox, messages, "the message could not be stored; see the attempts of its job");
             return Ok(Completion::Commit(unit));
         }
-        let permit = self.mailbox_permits.acquire(&session.mailbox, ctx.job.lane);
+        let permit = self.fetch_limiter.acquire(session.mailbox.id, session.mailbox.provider, ctx.job.lane);
         let Ok(permit) = tokio::time::timeout(MAX_PERMIT_WAIT, permit).await else {
             return Err(JobError::Deferred(PERMIT_RETRY_DELAY));
         };

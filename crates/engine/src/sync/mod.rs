@@ -8,11 +8,8 @@ mod fetch;
 mod lease;
 mod list;
 pub mod mailbox_listeners;
-mod mailbox_permits;
-mod memory_budget;
 mod placements;
 mod poll;
-mod poll_limiter;
 pub mod push;
 pub mod redis_gate;
 mod requests;
@@ -45,10 +42,11 @@ use crate::credentials::access::MailboxAccess;
 use crate::credentials::tokens::{TokenRequest, TokenSettings, Tokens};
 use crate::retry_policies::UNAVAILABLE_RETRY;
 use crate::sync::target::target_of;
-use mailbox_permits::MailboxPermits;
-use memory_budget::MemoryBudget;
+use outbound::fetch_limiter::FetchLimiter;
+use outbound::limits::PollLimits;
+use outbound::memory_budget::MemoryBudget;
+use outbound::poll_limiter::PollLimiter;
 use outbound::{Gateway, Target};
-use poll_limiter::PollLimiter;
 
 /// The shortest pause that is recorded for people to see: a shorter one is over before anybody has looked.
 const MIN_RECORDED_PAUSE: Duration = Duration::from_secs(10);
@@ -85,7 +83,7 @@ pub struct Syncer {
     /// Asked before the database whether this process may try for a lease.
     gate: Arc<dyn LeaseGate>,
     memory_budget: MemoryBudget,
-    mailbox_permits: MailboxPermits,
+    fetch_limiter: FetchLimiter,
     statement_batchers: StatementBatchers,
     /// Permits for directories that are discovered at once.
     pub(crate) discovery_permits: Arc<Semaphore>,
@@ -121,7 +119,7 @@ impl Syncer {
             tokens,
             gate,
             memory_budget: MemoryBudget::default(),
-            mailbox_permits: MailboxPermits::default(),
+            fetch_limiter: FetchLimiter::default(),
             statement_batchers,
             discovery_permits: Arc::new(Semaphore::new(DEFAULT_CONCURRENT_DISCOVERIES)),
             poll_limiter: PollLimiter::default(),
@@ -139,7 +137,7 @@ impl Syncer {
 
     /// Sets the number of mailboxes that this process works on at the same time.
     pub fn with_workers(self, workers: usize) -> Self {
-        Self { poll_limiter: PollLimiter::for_workers(workers), ..self }
+        Self { poll_limiter: PollLimiter::new(PollLimits::for_workers(workers)), ..self }
     }
 
     pub fn with_gate(self, gate: Arc<dyn LeaseGate>) -> Self {
@@ -202,7 +200,8 @@ impl Syncer {
             && *wait >= MIN_RECORDED_PAUSE
         {
             let reason = self.gateway.wait_reason(&target_of(mailbox, self.gateway.settings()));
-            unit.record_pause(mailbox.id, *wait, &reason.to_string());
+            let now = self.engine.store.clock().now();
+            unit.record_pause(mailbox.id, *wait, &reason.sentence(now));
         }
     }
 }

@@ -1,20 +1,23 @@
 //! The target of the calls for a mailbox: everything that limits them is keyed by it.
 
 use domain::Sha256;
-use outbound::{CallSettings, Endpoint, Target};
+use outbound::{CallSettings, Endpoint, Service, Target, TargetAccount};
 use store::sql::mailboxes::Mailbox;
 
 /// Returns the target of calls for a mailbox.
 pub fn target_of(mailbox: &Mailbox, settings: &CallSettings) -> Target {
-    let account = format!("{} {}", mailbox.provider.as_str(), mailbox.account());
-    Target {
-        provider: mailbox.provider,
-        endpoint: endpoint(mailbox),
-        tenant: mailbox.tenant_id,
+    let name = format!("{} {}", mailbox.provider.as_str(), mailbox.account());
+    let account = TargetAccount {
         mailbox: mailbox.id,
         credential: mailbox.secret_ref.as_ref().and_then(|secret| secret.parse().ok()),
-        account: Sha256::of(account.as_bytes()),
+        name: Sha256::of(name.as_bytes()),
         bytes_per_day: bytes_per_day(mailbox, settings),
+    };
+    Target {
+        service: Service::Provider(mailbox.provider),
+        endpoint: endpoint(mailbox),
+        tenant: mailbox.tenant_id,
+        account: Some(account),
     }
 }
 
@@ -97,7 +100,8 @@ mod tests {
             (Provider::Outlook, at_host("imap.gmail.com"), Some(5_000_000), None),
             (Provider::Outlook, own_quota(7_000), None, Some(7_000)),
         ] {
-            assert_eq!(target(provider, settings.clone(), configured).bytes_per_day, quota, "{provider:?} {settings}");
+            let account = target(provider, settings.clone(), configured).account.unwrap();
+            assert_eq!(account.bytes_per_day, quota, "{provider:?} {settings}");
         }
     }
 

@@ -10,7 +10,7 @@ use domain::connector::ConnectorFuture;
 use domain::{ConnectorError, Lane, MailboxId, Provider, Sha256, SystemClock, TenantId};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
 use outbound::budget::Budget;
-use outbound::{Allowance, CallBudgets, CallSettings, Endpoint, Gateway, Target};
+use outbound::{Allowance, CallBudgets, CallSettings, Endpoint, Gateway, Service, Target, TargetAccount};
 use tokio::time::{Instant, advance};
 
 /// No jitter.
@@ -78,12 +78,18 @@ pub fn target() -> Target {
 
 fn target_of_tenant(tenant: TenantId) -> Target {
     Target {
-        provider: Provider::Imap,
+        service: Service::Provider(Provider::Imap),
         endpoint: Some(Endpoint::new("imap.acme.test", 993)),
         tenant,
+        account: Some(account("me@acme.test")),
+    }
+}
+
+fn account(address: &str) -> TargetAccount {
+    TargetAccount {
         mailbox: MailboxId::new(&SystemClock),
         credential: None,
-        account: Sha256::of(b"me@acme.test"),
+        name: Sha256::of(address.as_bytes()),
         bytes_per_day: None,
     }
 }
@@ -305,7 +311,7 @@ async fn breakers_and_calls_are_counted() {
 async fn quota_units_are_waited_for() {
     let counted = CountedCalls::new(CallBudgets::default().with_units(None, Some(Budget::per_minute(600.0))));
     let ours = target();
-    let other = Target { account: Sha256::of(b"other@acme.test"), ..target() };
+    let other = Target { account: Some(account("other@acme.test")), ..target() };
 
     assert_eq!(counted.spend(&ours, 20).await, Ok(0));
     assert_eq!(counted.spend(&ours, 100).await, Ok(10), "longer than anybody may wait, but nobody is to blame");

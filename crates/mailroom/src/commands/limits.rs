@@ -11,7 +11,7 @@ use crate::app;
 use crate::config::Config;
 
 pub async fn show(config: &Config, tenant: Option<&str>, out: Output) -> Result<ExitCode, Failure> {
-    let limits = app::call_settings(config).rows();
+    let limits = app::limits(config).rows();
     if out.json {
         for LimitRow { limit, of, allows } in &limits {
             out.object(&json!({"type": "limit", "limit": limit, "of": of, "allows": allows}))?;

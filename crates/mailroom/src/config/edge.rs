@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use engine::credentials::oidc::OidcSettings;
 use jwt::{Algorithm, is_safe_url};
-use web::{EdgeSettings, PlanRates, Timeouts, TrustedNetwork};
+use outbound::limits::{PlanRates, RequestLimits};
+use web::{EdgeSettings, Timeouts, TrustedNetwork};
 
 use super::reader::{SettingsReader, invalid_setting};
 use super::{ConfigError, ServerConfig, in_memory};
@@ -40,8 +41,15 @@ pub(super) fn edge(read: &mut SettingsReader, listen: SocketAddr) -> Result<Edge
         trusted_proxies: trusted_proxies(read)?,
         cors_origins: cors_origins(read)?,
         public_url: public_url(read, listen)?,
-        max_in_flight: read.count("server.max_in_flight", 1..=100_000)?,
-        max_streams: read.count("server.max_streams", 1..=1_000_000)?,
+        limits: RequestLimits {
+            in_flight: read.count("server.max_in_flight", 1..=100_000)?,
+            streams: read.count("server.max_streams", 1..=1_000_000)?,
+            per_second: PlanRates {
+                standard: read.count("limits.requests_standard", 1..=1_000_000)?,
+                vip: read.count("limits.requests_vip", 1..=1_000_000)?,
+            },
+            wrong_keys: read.count("limits.failed_logins", 1..=1_000_000)?,
+        },
         timeouts: Timeouts {
             head: read.duration("server.head_timeout", TIMEOUT_RANGE)?,
             body: read.duration("server.body_timeout", TIMEOUT_RANGE)?,
@@ -51,11 +59,6 @@ pub(super) fn edge(read: &mut SettingsReader, listen: SocketAddr) -> Result<Edge
         },
         // Bodies are held in memory.
         max_body: in_memory(read.size("limits.api_body", 1 << 10..=64 << 20)?),
-        requests_per_second: PlanRates {
-            standard: read.count("limits.requests_standard", 1..=1_000_000)?,
-            vip: read.count("limits.requests_vip", 1..=1_000_000)?,
-        },
-        failed_logins: read.count("limits.failed_logins", 1..=1_000_000)?,
     })
 }
 

@@ -26,6 +26,7 @@ use domain::connector::{
 };
 use domain::{Connector, ConnectorError, MailboxId, Provider};
 use jiff::Timestamp;
+use outbound::limits::{MAX_IDLE_CONNECTIONS, MAX_IMAP_CONNECTIONS_PER_SERVER};
 
 pub use app::{FOLDER, ImapLimits};
 pub use connection_check::check_connection;
@@ -34,12 +35,6 @@ pub use settings::{Auth, Connection, Tls};
 
 use client::WireName;
 use sessions::SessionPool;
-
-/// Connections for calls, to one server.
-const MAX_WORKERS_PER_HOST: usize = 200;
-
-/// Connections in IDLE, to one server: one for each mailbox, and they cost the server little.
-const MAX_LISTENERS_PER_HOST: usize = 20_000;
 
 #[derive(Debug)]
 pub struct Imap {
@@ -53,8 +48,8 @@ pub struct Imap {
 impl Default for Imap {
     fn default() -> Self {
         Self {
-            sessions: SessionPool::new(MAX_WORKERS_PER_HOST),
-            listeners: SessionPool::new(MAX_LISTENERS_PER_HOST),
+            sessions: SessionPool::new(MAX_IMAP_CONNECTIONS_PER_SERVER),
+            listeners: SessionPool::new(MAX_IDLE_CONNECTIONS),
             without_idle: Mutex::default(),
         }
     }

@@ -6,15 +6,13 @@ use std::time::Duration;
 
 use domain::connector::ConnectorAccount;
 use domain::{ConnectorError, MailboxId};
+use outbound::limits::MAX_IMAP_CONNECTIONS_PER_MAILBOX;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::client::{Client, ExaminedFolder, ImapError, WireName};
 use super::folders::{FolderMatches, match_folders};
 use super::settings::Connection;
-
-/// Servers limit the connections of one user; many allow ten, some fewer.
-const MAX_SESSIONS_PER_MAILBOX: usize = 4;
 
 /// How long a call waits for a permit.
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -145,7 +143,11 @@ impl PoolShared {
         if state.mailboxes.len() > 2 * MAX_IDLE_SESSIONS {
             state.mailboxes.retain(|_, permits| Arc::strong_count(permits) > 1);
         }
-        state.mailboxes.entry(mailbox).or_insert_with(|| Arc::new(Semaphore::new(MAX_SESSIONS_PER_MAILBOX))).clone()
+        state
+            .mailboxes
+            .entry(mailbox)
+            .or_insert_with(|| Arc::new(Semaphore::new(MAX_IMAP_CONNECTIONS_PER_MAILBOX)))
+            .clone()
     }
 
     fn host_permits(&self, connection: &Connection) -> Arc<Semaphore> {

@@ -8,12 +8,12 @@ use domain::connector::{FetchRequest, MessageMetadata, MessageSink, message_ids}
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use outbound::http::{StatusCode, Url};
+use outbound::limits::MAX_OUTLOOK_REQUESTS_PER_MAILBOX;
 use serde_json::Value;
 
 use super::api::{GraphClient, GraphFailure, GraphResponse};
 use super::batch::{self, BatchItem, BatchReader};
 use super::error_mapping::GraphOperation;
-use super::request_limiter::MAX_CONCURRENT_REQUESTS;
 use crate::http::{protocol, unavailable};
 
 /// Fetches messages into the sink.
@@ -107,7 +107,7 @@ async fn fetch_batches<'a>(
     let mut token_rejected: TokenRejected<'a> = None;
     let (mut forbidden, mut stopped) = (Vec::new(), None);
     loop {
-        while in_flight.len() < MAX_CONCURRENT_REQUESTS && stopped.is_none() {
+        while in_flight.len() < MAX_OUTLOOK_REQUESTS_PER_MAILBOX && stopped.is_none() {
             let Some(requested) = left.pop_front() else { break };
             match reserve(client, &requested, sink).await {
                 Ok(()) => in_flight.push(request_batch(client, requested)),

@@ -1,14 +1,13 @@
-//! Limits concurrent requests per mailbox: Microsoft serves four at once and rejects a fifth.
+//! Limits concurrent requests per mailbox, as Microsoft does.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use domain::{ConnectorError, MailboxId};
+use outbound::limits::MAX_OUTLOOK_REQUESTS_PER_MAILBOX;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::http::unavailable;
-
-pub const MAX_CONCURRENT_REQUESTS: usize = 4;
 
 /// A semaphore for each mailbox that has requests.
 #[derive(Debug, Default)]
@@ -34,7 +33,7 @@ impl RequestLimiter {
             return permits;
         }
         mailboxes.retain(|_, permits| permits.strong_count() > 0);
-        let permits = Arc::new(Semaphore::new(MAX_CONCURRENT_REQUESTS));
+        let permits = Arc::new(Semaphore::new(MAX_OUTLOOK_REQUESTS_PER_MAILBOX));
         mailboxes.insert(mailbox, Arc::downgrade(&permits));
         permits
     }

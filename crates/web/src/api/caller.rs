@@ -81,7 +81,7 @@ fn remember(app: &App, address: IpAddr, key: Sha256, caller: Option<Caller>) -> 
 /// Counts the request against the tenant's limits. The operator is not limited.
 pub async fn admit(parts: &Parts, app: &App, tenant: TenantId, plan: PlanTier) -> Result<(), Problem> {
     match RequestContext::of(parts) {
-        Some(context) => context.admit(&app.edge.rate_limiter, tenant, plan).await,
+        Some(context) => context.admit(&app.edge, tenant, plan).await,
         None => Ok(()),
     }
 }

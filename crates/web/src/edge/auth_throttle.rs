@@ -10,9 +10,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use domain::{PlanTier, Sha256, TenantId};
+use outbound::budget::Budget;
+use outbound::limits::{Limit, count_refusal};
+use outbound::token_bucket::TokenBucket;
 use tokio::time::Instant;
-
-const MINUTE: Duration = Duration::from_secs(60);
 
 /// How long a valid key passes the throttle of its address.
 const VALID_KEY_TTL: Duration = Duration::from_secs(600);
@@ -22,22 +23,15 @@ const MAX_ENTRIES: usize = 20_000;
 
 #[derive(Debug)]
 pub(crate) struct AuthThrottle {
-    /// Failed attempts per minute and address.
-    max_per_minute: f64,
+    /// Failed attempts of an address.
+    budget: Budget,
     state: Mutex<ThrottleState>,
 }
 
 #[derive(Debug, Default)]
 struct ThrottleState {
-    wrong: HashMap<IpAddr, FailureBucket>,
+    wrong: HashMap<IpAddr, TokenBucket>,
     good: HashMap<(IpAddr, Sha256), ValidKey>,
-}
-
-/// Leaky bucket of failed attempts of one address: each adds one, and they drain evenly.
-#[derive(Debug, Clone, Copy)]
-struct FailureBucket {
-    count: f64,
-    at: Instant,
 }
 
 /// Owner of a key when it was last valid. Never grants access: it only lets a request be refused earlier.
@@ -59,21 +53,23 @@ pub(crate) enum KeyHistory {
 
 impl AuthThrottle {
     pub fn new(max_per_minute: usize) -> Self {
-        Self { max_per_minute: max_per_minute as f64, state: Mutex::default() }
+        let burst = max_per_minute as f64;
+        Self { budget: Budget { burst, ..Budget::per_second(burst / 60.0) }, state: Mutex::default() }
     }
 
     pub fn check(&self, address: IpAddr, key: Sha256) -> KeyHistory {
-        let (now, address, mut state) = (Instant::now(), client_network(address), self.state());
+        let (now, address, state) = (Instant::now(), client_network(address), self.state());
         if let Some(good) = state.good.get(&(address, key)).filter(|good| now - good.at < VALID_KEY_TTL) {
             return KeyHistory::RecentlyValid(good.tenant);
         }
-        let Some(wrong) = state.wrong.get_mut(&address) else { return KeyHistory::Unknown };
-        wrong.drain(now, self.max_per_minute);
-        if wrong.count + 1.0 <= self.max_per_minute {
-            return KeyHistory::Unknown;
+        let wait = state.wrong.get(&address).map(|wrong| wrong.wait(self.budget, 1.0, now));
+        match wait.filter(|wait| !wait.is_zero()) {
+            Some(wait) => {
+                count_refusal(Limit::WrongKeys);
+                KeyHistory::Throttled(wait)
+            }
+            None => KeyHistory::Unknown,
         }
-        let seconds = (wrong.count + 1.0 - self.max_per_minute) * MINUTE.as_secs_f64() / self.max_per_minute;
-        KeyHistory::Throttled(Duration::from_secs_f64(seconds))
     }
 
     pub fn record_success(&self, address: IpAddr, key: Sha256, tenant: Option<(TenantId, PlanTier)>) {
@@ -86,24 +82,13 @@ impl AuthThrottle {
         let (now, address, mut state) = (Instant::now(), client_network(address), self.state());
         state.good.remove(&(address, key));
         if !state.wrong.contains_key(&address) {
-            evict(&mut state.wrong, |wrong| now - wrong.at < MINUTE);
+            evict(&mut state.wrong, |wrong| !wrong.is_full(now));
         }
-        let wrong = state.wrong.entry(address).or_insert(FailureBucket { count: 0.0, at: now });
-        wrong.drain(now, self.max_per_minute);
-        wrong.count += 1.0;
+        state.wrong.entry(address).or_insert_with(|| TokenBucket::full(now)).take(self.budget, 1.0, now);
     }
 
     fn state(&self) -> MutexGuard<'_, ThrottleState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl FailureBucket {
-    /// Removes what has leaked since the last update.
-    fn drain(&mut self, now: Instant, max_per_minute: f64) {
-        let gone = (now - self.at).as_secs_f64() * max_per_minute / MINUTE.as_secs_f64();
-        self.count = (self.count - gone).max(0.0);
-        self.at = now;
     }
 }
 

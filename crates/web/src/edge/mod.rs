@@ -3,10 +3,9 @@
 mod address;
 mod auth_throttle;
 mod body;
-mod concurrency;
 mod connection;
 mod key_usage;
-mod rate_limiter;
+mod plan_quota;
 mod request_context;
 mod request_id;
 mod response_layers;
@@ -20,10 +19,9 @@ pub(crate) use request_context::RequestContext;
 pub use request_id::RequestId;
 pub(crate) use response_layers::{answer_options, compression, cors};
 pub(crate) use server::serve;
-pub use settings::{EdgeSettings, PlanRates, Timeouts, TrustedNetwork};
+pub use settings::{EdgeSettings, Timeouts, TrustedNetwork};
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -36,17 +34,16 @@ use domain::{TenantId, metrics as catalogue, redact_for_log};
 use futures_util::FutureExt;
 use jobs::panic_message;
 use outbound::Redis;
+use outbound::limits::Limit;
+use outbound::permits::PermitTable;
+use outbound::rate_limiter::RateLimiter;
 use tokio::time::{Instant, timeout};
 use tracing::Instrument;
 
 use crate::App;
 use crate::problem::Problem;
-use concurrency::ConcurrencyLimiter;
 use key_usage::KeyUsage;
-use rate_limiter::RateLimiter;
-
-/// Divisors of the concurrency limits that give one tenant's share: a quarter of the requests, half of the streams.
-const TENANT_FRACTIONS: (usize, usize) = (4, 2);
+use request_context::{RequestPermit, RequestScope};
 
 /// Responses above this size count as streams: they last as long as the client reads them.
 const MAX_SHORT_RESPONSE_BYTES: u64 = 1 << 20;
@@ -62,9 +59,10 @@ const MIN_REFUSAL_DELAY: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Edge {
     pub(crate) settings: EdgeSettings,
-    requests: Arc<ConcurrencyLimiter>,
-    streams: Arc<ConcurrencyLimiter>,
-    pub(crate) rate_limiter: RateLimiter,
+    requests: PermitTable<RequestScope>,
+    streams: PermitTable<RequestScope>,
+    /// With a bucket for each tenant.
+    request_rates: RateLimiter<TenantId>,
     pub(crate) auth_throttle: AuthThrottle,
     pub(crate) key_usage: KeyUsage,
     refusals: AtomicU32,
@@ -74,10 +72,10 @@ impl Edge {
     /// Creates the limiters. With a Redis, the rate limit of a tenant is shared by all processes.
     pub fn new(settings: EdgeSettings, redis: Option<Redis>) -> Self {
         Self {
-            requests: ConcurrencyLimiter::new(settings.max_in_flight, TENANT_FRACTIONS.0),
-            streams: ConcurrencyLimiter::new(settings.max_streams, TENANT_FRACTIONS.1),
-            rate_limiter: RateLimiter::new(settings.requests_per_second, redis),
-            auth_throttle: AuthThrottle::new(settings.failed_logins),
+            requests: PermitTable::new(Limit::RequestsInFlight),
+            streams: PermitTable::new(Limit::Streams),
+            request_rates: RateLimiter::new(Limit::Requests, redis),
+            auth_throttle: AuthThrottle::new(settings.limits.wrong_keys),
             key_usage: KeyUsage::default(),
             refusals: AtomicU32::new(0),
             settings,
@@ -138,7 +136,8 @@ pub(crate) async fn observe_request(State(app): State<App>, mut request: Request
 /// Applies the concurrency limits, the body size limit and the timeouts, before authentication.
 pub(crate) async fn limit_request(State(app): State<App>, request: Request, next: Next) -> Response {
     let (edge, settings) = (&app.edge, &app.edge.settings);
-    let Some(permit) = edge.requests.try_acquire() else {
+    // Without a free permit a request is refused at once, since queueing would only slow down all of them.
+    let Some(permit) = edge.requests.acquire(&[(RequestScope::Process, settings.limits.in_flight)]) else {
         return Problem::overloaded("this server has too many requests in flight").into_response();
     };
     let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
@@ -173,12 +172,17 @@ fn limit_stream(edge: &Edge, tenant: Option<TenantId>, response: Response) -> Re
     if response.body().size_hint().exact().is_some_and(|size| size <= MAX_SHORT_RESPONSE_BYTES) {
         return response;
     }
-    let stream = edge.streams.try_acquire();
-    let stream = stream.and_then(|mut stream| tenant.is_none_or(|tenant| stream.try_assign(tenant)).then_some(stream));
-    match stream {
+    match stream_permit(edge, tenant) {
         Some(stream) => response.map(|body| body::with_guard(body, stream)),
         None => Problem::overloaded("there are too many downloads and event streams in progress").into_response(),
     }
+}
+
+fn stream_permit(edge: &Edge, tenant: Option<TenantId>) -> Option<RequestPermit> {
+    let limits = &edge.settings.limits;
+    let of_tenant = tenant.map(|tenant| (RequestScope::Tenant(tenant), limits.tenant_streams()));
+    let scopes: Vec<_> = std::iter::once((RequestScope::Process, limits.streams)).chain(of_tenant).collect();
+    edge.streams.acquire(&scopes)
 }
 
 fn is_download(route: &str) -> bool {

@@ -6,9 +6,21 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use domain::{PlanTier, TenantId};
 
-use super::concurrency::RequestPermit;
-use super::rate_limiter::{RateDecision, RateLimitStatus, RateLimiter};
+use outbound::permits::Permit;
+use outbound::rate_limiter::RateDecision;
+
+use super::Edge;
+use super::plan_quota::PlanQuota;
 use crate::problem::Problem;
+
+/// What a permit of a request or a stream is counted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum RequestScope {
+    Process,
+    Tenant(TenantId),
+}
+
+pub(crate) type RequestPermit = Permit<RequestScope>;
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -21,12 +33,12 @@ pub(crate) struct RequestContext(Arc<Mutex<ContextState>>);
 struct ContextState {
     permit: Option<RequestPermit>,
     admitted: Option<TenantId>,
-    status: Option<RateLimitStatus>,
+    quota: Option<PlanQuota>,
 }
 
 impl RequestContext {
     pub fn new(permit: RequestPermit) -> Self {
-        Self(Arc::new(Mutex::new(ContextState { permit: Some(permit), admitted: None, status: None })))
+        Self(Arc::new(Mutex::new(ContextState { permit: Some(permit), admitted: None, quota: None })))
     }
 
     /// Returns `None` outside of a request, as when an event stream checks its key again.
@@ -35,20 +47,23 @@ impl RequestContext {
     }
 
     /// Counts the request against the tenant's rate and concurrency limits, once per request.
-    pub async fn admit(&self, rate_limiter: &RateLimiter, tenant: TenantId, plan: PlanTier) -> Result<(), Problem> {
+    pub async fn admit(&self, edge: &Edge, tenant: TenantId, plan: PlanTier) -> Result<(), Problem> {
         if self.state().admitted == Some(tenant) {
             return Ok(());
         }
-        let (status, wait) = match rate_limiter.take(tenant, plan).await {
+        let limits = &edge.settings.limits;
+        let rate = limits.per_second.of(plan);
+        let (status, wait) = match edge.request_rates.take(tenant, rate).await {
             RateDecision::Allowed(status) => (status, None),
             RateDecision::Limited(status, wait) => (status, Some(wait)),
         };
         let mut state = self.state();
-        state.status = Some(status);
+        state.quota = Some(PlanQuota { plan, rate, status });
         if let Some(wait) = wait {
             return Err(Problem::too_many_requests("this tenant has used up the request rate of its plan", wait));
         }
-        if !state.permit.as_mut().is_none_or(|permit| permit.try_assign(tenant)) {
+        let (scope, most) = (RequestScope::Tenant(tenant), limits.tenant_in_flight());
+        if !state.permit.as_mut().is_none_or(|permit| permit.extend(scope, most)) {
             return Err(Problem::overloaded("this tenant has too many requests in flight"));
         }
         state.admitted = Some(tenant);
@@ -59,14 +74,14 @@ impl RequestContext {
     /// Releases the permit when the response starts, adds the rate limit headers, and returns the tenant.
     pub fn finish(&self, headers: &mut HeaderMap) -> Option<TenantId> {
         let mut state = self.state();
-        if let Some(status) = state.status {
-            for (name, value) in [(RATE_LIMIT, status.to_string()), (RATE_LIMIT_POLICY, status.policy())] {
+        if let Some(quota) = state.quota {
+            for (name, value) in [(RATE_LIMIT, quota.to_string()), (RATE_LIMIT_POLICY, quota.policy())] {
                 if let Ok(value) = HeaderValue::try_from(value) {
                     headers.insert(name, value);
                 }
             }
         }
-        state.permit.take().and_then(|permit| permit.tenant())
+        state.permit.take().and(state.admitted)
     }
 
     fn state(&self) -> MutexGuard<'_, ContextState> {

@@ -51,8 +51,7 @@ pub(crate) async fn serve(
     mut closed: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let (protocol, timeouts) = (protocol(settings), settings.timeouts);
-    // Idle connections may be open besides those with a request.
-    let max_connections = settings.max_streams + 4 * settings.max_in_flight;
+    let max_connections = settings.limits.connections();
     let mut connections = JoinSet::new();
     let is_closed = closed.clone();
     let mut closing = pin!(is_true(&mut closed));

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use outbound::limits::RequestLimits;
 
 #[derive(Debug, Clone)]
 pub struct EdgeSettings {
@@ -14,16 +15,10 @@ pub struct EdgeSettings {
     pub cors_origins: Vec<String>,
     /// URL under which clients reach this server, without a trailing slash.
     pub public_url: String,
-    /// Concurrent requests, until their responses start.
-    pub max_in_flight: usize,
-    /// Concurrent long responses: event streams and large downloads.
-    pub max_streams: usize,
+    pub limits: RequestLimits,
     /// Maximum size of a request body in bytes.
     pub max_body: usize,
     pub timeouts: Timeouts,
-    pub requests_per_second: PlanRates,
-    /// Wrong keys per minute and address before it is throttled.
-    pub failed_logins: usize,
 }
 
 /// Timeouts of a connection and its requests.
@@ -39,13 +34,6 @@ pub struct Timeouts {
     pub stalled: Duration,
     /// Until the next request on an idle connection.
     pub idle: Duration,
-}
-
-/// Requests per second of one tenant, by plan.
-#[derive(Debug, Clone, Copy)]
-pub struct PlanRates {
-    pub standard: usize,
-    pub vip: usize,
 }
 
 /// Network such as `10.0.0.0/8`, or a single address.
@@ -74,12 +62,9 @@ impl Default for EdgeSettings {
             trusted_proxies: Vec::new(),
             cors_origins: Vec::new(),
             public_url: "http://127.0.0.1:8025".to_owned(),
-            max_in_flight: 256,
-            max_streams: 10_000,
+            limits: RequestLimits::default(),
             max_body: 1 << 20,
             timeouts: Timeouts::default(),
-            requests_per_second: PlanRates { standard: 100, vip: 1000 },
-            failed_logins: 20,
         }
     }
 }

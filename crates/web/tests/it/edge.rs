@@ -49,7 +49,7 @@ async fn replies_carry_request_ids_and_are_counted_by_route() {
 }
 
 fn one_request_per_second() -> AppOptions {
-    options(|edge| edge.requests_per_second = web::PlanRates { standard: 1, vip: 1000 })
+    options(|edge| edge.limits.per_second = outbound::limits::PlanRates { standard: 1, vip: 1000 })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -85,7 +85,7 @@ async fn rate_limit_holds_per_tenant_and_says_when_to_retry() {
 fn five_wrong_keys() -> AppOptions {
     options(|edge| {
         edge.trusted_proxies = vec!["127.0.0.1/32".parse().unwrap()];
-        edge.failed_logins = 5;
+        edge.limits.wrong_keys = 5;
     })
 }
 
@@ -232,7 +232,7 @@ async fn openapi_description_is_compressed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn request_above_the_concurrency_limit_is_refused_at_once() {
     on_each_app_with(
-        || options(|edge| edge.max_in_flight = 1),
+        || options(|edge| edge.limits.in_flight = 1),
         async |app| {
             let two = TwoTenants::without_mail(app).await;
             let mut refused = None;

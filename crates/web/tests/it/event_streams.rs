@@ -123,6 +123,6 @@ async fn streams_are_limited_apart_from_requests() {
 
 fn few_streams() -> AppOptions {
     let mut http = testkit::http::HttpOptions::default();
-    (http.edge.max_streams, http.edge.max_in_flight) = (4, 1);
+    (http.edge.limits.streams, http.edge.limits.in_flight) = (4, 1);
     AppOptions::default().http(http)
 }

@@ -6,14 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use domain::{ConnectorError, Provider, redact_for_log};
+use outbound::limits::MAX_TOKEN_CALLS;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use super::{TokenRequest, unavailable};
-
-/// Calls for tokens at the same time: enough for a start with thousands of mailboxes, few enough to stop when the first
-/// of them is rejected.
-const CONCURRENT_TOKEN_CALLS: usize = 8;
 
 /// For how long a rejection of the app holds for all mailboxes.
 const REFUSAL_TTL: Duration = Duration::from_secs(60);
@@ -50,7 +47,7 @@ struct AppState {
 
 impl ProviderApp {
     fn new(provider: Provider) -> Self {
-        Self { provider, permits: Semaphore::new(CONCURRENT_TOKEN_CALLS), state: Mutex::default() }
+        Self { provider, permits: Semaphore::new(MAX_TOKEN_CALLS), state: Mutex::default() }
     }
 
     /// Waits for a permit to call for a token, or returns the recent rejection of the app.

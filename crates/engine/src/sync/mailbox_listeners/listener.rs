@@ -69,7 +69,7 @@ impl MailboxListener {
         let session = self.shared.syncer.open(self.key.0, self.key.1).await;
         let session = session.map_err(|e| ConnectorError::Unavailable(e.to_string()))?;
         let Some(session) = session else { return Ok(ListenOutcome::NotNow) };
-        // Not through the call gateway, whose deadline is for calls that end.
+        let _permit = self.shared.syncer.gateway.admit_listener(&session.target)?;
         let Some(mut listener) = session.connector.listen(&session.account, settings.max_listen) else {
             return Ok(ListenOutcome::Never);
         };

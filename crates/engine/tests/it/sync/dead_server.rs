@@ -53,7 +53,7 @@ async fn dead_server_does_not_stall_mailboxes_at_others() {
         let Some(WaitReason::MailboxPaused { reason, .. }) = diagnosis.reasons.first() else {
             panic!("{:?}", diagnosis.reasons)
         };
-        assert_eq!(reason, "the circuit breaker of dead.acme.test:993 is open");
+        assert!(reason.starts_with("the circuit breaker of dead.acme.test:993 is open since "), "{reason}");
         app.leaves_jobs(&["sync_mailbox"]);
         app.finish().await;
     })

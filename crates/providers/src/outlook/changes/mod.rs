@@ -15,6 +15,7 @@ use domain::{Clock, ConnectorError, FolderRole, SystemClock, redact_for_log};
 use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use outbound::http::Url;
+use outbound::limits::MAX_OUTLOOK_REQUESTS_PER_MAILBOX;
 use serde::{Deserialize, Serialize};
 
 use super::api::{GraphClient, GraphFailure};
@@ -23,7 +24,6 @@ use super::delta::{self, DeltaCursor, DeltaPage};
 use super::error_mapping::GraphOperation;
 use super::folders::{self, FolderTree};
 use super::message::{GraphMessage, MESSAGE_FIELDS};
-use super::request_limiter::MAX_CONCURRENT_REQUESTS;
 use crate::folder_diff::diff_folders;
 use crate::http::protocol;
 
@@ -296,7 +296,7 @@ impl ChangeCollector<'_> {
             && !self.round.pending_folders.is_empty()
         {
             // Only the first round is long. In later ones the order matters, because the last state read must be the true one.
-            let concurrency = if self.round.is_first() { MAX_CONCURRENT_REQUESTS } else { 1 };
+            let concurrency = if self.round.is_first() { MAX_OUTLOOK_REQUESTS_PER_MAILBOX } else { 1 };
             let next = self.round.pending_folders.iter().take(concurrency).map(|folder| {
                 let cursor = new_cursors.get(folder).cloned();
                 let cursor = cursor.or_else(|| self.cursors.get(folder).and_then(|text| DeltaCursor::parse(text)));

@@ -9,16 +9,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use domain::{Provider, TenantId};
 use tokio::sync::oneshot;
 
+use crate::limits::{Limit, PollLimits, count_in_use, count_refusal};
+
 /// Mailboxes that are polled or fetched from at the same time, unless it is configured.
 const DEFAULT_WORKERS: usize = 500;
 
 /// Hands out [`PollJobPermit`]s and [`PollPermits`]. Cheap to clone; clones share their state.
 #[derive(Debug, Clone)]
 pub struct PollLimiter {
-    limit: PollUsage,
-    /// The limit of jobs that holds for the first job of a tenant.
-    first_job_limit: usize,
-    tenant_limit: PollUsage,
+    limits: PollLimits,
     queues: Arc<Mutex<HashMap<Provider, ProviderQueue>>>,
 }
 
@@ -65,19 +64,13 @@ pub struct PollPermits {
 
 impl Default for PollLimiter {
     fn default() -> Self {
-        Self::for_workers(DEFAULT_WORKERS)
+        Self::new(PollLimits::for_workers(DEFAULT_WORKERS))
     }
 }
 
 impl PollLimiter {
-    /// Creates the limiter of a process that works on so many mailboxes at the same time. A provider has at most two
-    /// fifths of the jobs and half of the polls, and a tenant at most a tenth of those jobs and two fifths of those
-    /// polls, however many mailboxes are due. A few more jobs are admitted that are the first of their tenants, so that
-    /// tenants with many jobs do not delay them.
-    pub fn for_workers(workers: usize) -> Self {
-        let limit = PollUsage { jobs: (workers * 2 / 5).max(1), polls: (workers / 2).max(1) };
-        let tenant_limit = PollUsage { jobs: (limit.jobs / 10).max(1), polls: (limit.polls * 2 / 5).max(1) };
-        Self { limit, first_job_limit: (workers * 9 / 20).max(1), tenant_limit, queues: Arc::default() }
+    pub fn new(limits: PollLimits) -> Self {
+        Self { limits, queues: Arc::default() }
     }
 
     /// Admits a poll job. Returns `None` if its provider or tenant has as many as it may.
@@ -85,10 +78,12 @@ impl PollLimiter {
         let mut queues = self.queues();
         let queue = queues.entry(provider).or_default();
         let tenant_usage = queue.usage_of(tenant).jobs;
-        let limit = if tenant_usage == 0 { self.first_job_limit } else { self.limit.jobs };
-        if queue.used.jobs >= limit || tenant_usage >= self.tenant_limit.jobs {
+        let limit = if tenant_usage == 0 { self.limits.first_jobs } else { self.limits.jobs };
+        if queue.used.jobs >= limit || tenant_usage >= self.limits.tenant_jobs {
+            count_refusal(Limit::PollJobs);
             return None;
         }
+        count_in_use(Limit::PollJobs, 1.0);
         queue.used.jobs += 1;
         queue.by_tenant.entry(tenant).or_default().jobs += 1;
         Some(PollJobPermit { limiter: self.clone(), owner: (tenant, provider) })
@@ -99,7 +94,7 @@ impl PollLimiter {
     pub async fn acquire(&self, owner: (TenantId, Provider), count: usize, cost: i64) -> Option<PollPermits> {
         let (tenant, provider) = owner;
         let (sender, granted) = oneshot::channel();
-        let waiting = PollWaiter { tenant, count: count.min(self.tenant_limit.polls), sender };
+        let waiting = PollWaiter { tenant, count: count.min(self.limits.tenant_polls), sender };
         self.queues().entry(provider).or_default().push(waiting, cost);
         self.grant(provider);
         granted.await.ok()
@@ -110,8 +105,9 @@ impl PollLimiter {
     fn grant(&self, provider: Provider) {
         let mut granted = Vec::new();
         if let Some(queue) = self.queues().get_mut(&provider) {
-            while let Some((virtual_time, waiting)) = queue.pop(&self.limit, &self.tenant_limit) {
+            while let Some((virtual_time, waiting)) = queue.pop(&self.limits) {
                 queue.virtual_time = queue.virtual_time.max(virtual_time);
+                count_in_use(Limit::Polls, waiting.count as f64);
                 queue.used.polls += waiting.count;
                 queue.by_tenant.entry(waiting.tenant).or_default().polls += waiting.count;
                 granted.push(waiting);
@@ -127,6 +123,8 @@ impl PollLimiter {
     }
 
     fn release(&self, (tenant, provider): (TenantId, Provider), released: PollUsage) {
+        count_in_use(Limit::PollJobs, -(released.jobs as f64));
+        count_in_use(Limit::Polls, -(released.polls as f64));
         let mut queues = self.queues();
         let Some(queue) = queues.get_mut(&provider) else { return };
         queue.used.subtract(released);
@@ -165,12 +163,12 @@ impl ProviderQueue {
     }
 
     /// Returns the job that is next, if it fits. A tenant that has as many polls as it may is passed over.
-    fn pop(&mut self, limit: &PollUsage, tenant_limit: &PollUsage) -> Option<(i64, PollWaiter)> {
+    fn pop(&mut self, limits: &PollLimits) -> Option<(i64, PollWaiter)> {
         let (key, first) = self
             .waiting
             .iter()
-            .find(|(_, waiting)| self.usage_of(waiting.tenant).polls + waiting.count <= tenant_limit.polls)?;
-        if self.used.polls + first.count > limit.polls {
+            .find(|(_, waiting)| self.usage_of(waiting.tenant).polls + waiting.count <= limits.tenant_polls)?;
+        if self.used.polls + first.count > limits.polls {
             return None;
         }
         let key = *key;
@@ -215,11 +213,15 @@ mod tests {
         TenantId::new(&SystemClock)
     }
 
+    fn limiter(workers: usize) -> PollLimiter {
+        PollLimiter::new(PollLimits::for_workers(workers))
+    }
+
     const GMAIL: Provider = Provider::Gmail;
 
     #[tokio::test]
     async fn busy_provider_or_tenant_leaves_room_for_others() {
-        let limiter = PollLimiter::for_workers(50);
+        let limiter = limiter(50);
         let large = tenant();
         let places: Vec<_> = (0..100).filter_map(|_| limiter.admit(large, GMAIL)).collect();
         assert_eq!(places.len(), 2, "of one tenant");
@@ -247,7 +249,7 @@ mod tests {
 
     #[tokio::test]
     async fn small_backlog_is_served_first() {
-        let limiter = PollLimiter::for_workers(20);
+        let limiter = limiter(20);
         let full = [limiter.acquire((tenant(), GMAIL), 4, 1).await, limiter.acquire((tenant(), GMAIL), 4, 1).await];
         let large = tenant();
         let mut of_large: Vec<_> = (0..5).map(|_| Box::pin(limiter.acquire((large, GMAIL), 4, 1))).collect();
@@ -270,7 +272,7 @@ mod tests {
 
     #[tokio::test]
     async fn cancelled_waiter_frees_its_permit() {
-        let limiter = PollLimiter::for_workers(20);
+        let limiter = limiter(20);
         let (large, small) = (tenant(), tenant());
         let full = [limiter.acquire((tenant(), GMAIL), 4, 1).await, limiter.acquire((tenant(), GMAIL), 4, 1).await];
         let mut of_large: Vec<_> = (0..5).map(|_| Box::pin(limiter.acquire((large, GMAIL), 4, 1))).collect();
@@ -295,7 +297,7 @@ mod tests {
 
     #[tokio::test]
     async fn permits_follow_the_weights_of_tenants() {
-        let limiter = PollLimiter::for_workers(10);
+        let limiter = limiter(10);
         let mut all: Vec<_> = Vec::new();
         for _ in 0..3 {
             all.extend(limiter.acquire((tenant(), GMAIL), 2, 2).now_or_never().flatten());
@@ -330,7 +332,7 @@ mod tests {
 
     #[tokio::test]
     async fn unclaimed_permits_are_released() {
-        let limiter = PollLimiter::for_workers(20);
+        let limiter = limiter(20);
         let all = [limiter.acquire((tenant(), GMAIL), 4, 1).await, limiter.acquire((tenant(), GMAIL), 4, 1).await];
         let mut waiter = Box::pin(limiter.acquire((tenant(), GMAIL), 4, 1));
         assert!(poll!(&mut waiter).is_pending());

@@ -15,10 +15,7 @@ use domain::{ConnectorError, Lane, Provider};
 use futures_util::future::{Either, select};
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
-const MAX_BYTES_IN_FLIGHT: u64 = 32 << 20;
-
-/// The reserve of a provider, and the most that is reserved at once.
-pub const PROVIDER_RESERVE_BYTES: u64 = 4 << 20;
+use crate::limits::{Limit, MAX_BYTES_IN_FLIGHT, PROVIDER_RESERVE_BYTES, count_refusal};
 
 /// The bytes of one permit: a semaphore cannot count single bytes so far.
 const PERMIT_BYTES: u64 = 1024;
@@ -105,12 +102,12 @@ impl MemoryReservation {
         if !self.is_empty() {
             // Jobs that hold memory and wait for more would wait for each other.
             let is_reserved = self.reserve_share.try_acquire(permits) || self.shared.try_acquire(permits);
-            return is_reserved.then_some(()).ok_or(ConnectorError::RateLimited(MEMORY_RETRY_DELAY));
+            return is_reserved.then_some(()).ok_or_else(no_memory);
         }
         match self.wait(permits, report_progress).await {
             Some(Either::Left(acquired)) => self.reserve_share.acquired = Some(acquired),
             Some(Either::Right(acquired)) => self.shared.acquired = Some(acquired),
-            None => return Err(ConnectorError::RateLimited(MEMORY_RETRY_DELAY)),
+            None => return Err(no_memory()),
         }
         Ok(())
     }
@@ -176,6 +173,11 @@ impl MemoryShare {
         self.acquired = (acquired.num_permits() > 0).then_some(acquired);
         released
     }
+}
+
+fn no_memory() -> ConnectorError {
+    count_refusal(Limit::Memory);
+    ConnectorError::RateLimited(MEMORY_RETRY_DELAY)
 }
 
 #[cfg(test)]
