@@ -187,11 +187,11 @@ pub fn redis(config: &Config) -> Result<Option<Redis>, Failure> {
 }
 
 /// Creates the sender of webhook deliveries.
-pub fn courier(config: &Config, engine: &Engine) -> Result<WebhookDeliverer, Failure> {
+pub fn courier(config: &Config, syncer: &Syncer) -> Result<WebhookDeliverer, Failure> {
     let policy = AddressPolicy::new(config.webhooks.allow_networks.iter().copied());
     let sender = WebhookSender::new(policy, Arc::new(SystemResolver::default()));
     let sender = sender.map_err(|e| Failure::problem(format!("cannot create the webhook client: {e}")))?;
-    Ok(WebhookDeliverer::new(engine.clone(), sender, Arc::new(SystemRandom)))
+    Ok(WebhookDeliverer::new(syncer.engine.clone(), sender, syncer.gateway.clone(), Arc::new(SystemRandom)))
 }
 
 /// Creates the verifier of OpenID Connect tokens, if an issuer is configured.

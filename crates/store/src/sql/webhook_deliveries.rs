@@ -191,6 +191,8 @@ pub struct DeliveryAttempt {
 pub enum WebhookHealth {
     /// There was no attempt.
     Unknown,
+    /// A limit of ours allowed no attempt, and none before the end of `rest`.
+    PutOff { why: String, rest: Duration },
     /// A delivery succeeded. `rest`: it asked for a pause of so long.
     Healthy { rest: Option<Duration> },
     /// No delivery succeeded. It is disabled when that has been so for too long.
@@ -302,6 +304,16 @@ impl TenantUnit {
         let dialect = self.store.dialect();
         match health {
             WebhookHealth::Unknown => None,
+            WebhookHealth::PutOff { why, rest } => {
+                self.unit.op(
+                    format!(
+                        "update webhooks set last_error = $3, rest_until = {} where tenant_id = $1 and id = $2",
+                        later(dialect, "$4")
+                    ),
+                    params![self.tenant, webhook, why, millis(*rest)],
+                );
+                None
+            }
             WebhookHealth::Healthy { rest } => {
                 let rest_until = rest.map_or("null".to_owned(), |_| later(dialect, "$3"));
                 let mut params = params![self.tenant, webhook];

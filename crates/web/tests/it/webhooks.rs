@@ -11,6 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use domain::{EventType, Sha256, SystemRandom};
 use engine::delivery::webhooks::{DispatchSettings, WebhookDeliverer, WebhookSender, dispatch};
+use outbound::Gateway;
 use outbound::http::{AddressPolicy, SystemResolver};
 use serde_json::{Value, json};
 use testkit::http::HttpOptions;
@@ -98,7 +99,7 @@ fn local_webhooks() -> AppOptions {
 /// Delivers until it is aborted, as a worker does.
 fn start_dispatch(app: &TestApp) -> JoinHandle<()> {
     let sender = WebhookSender::new(local_policy(), Arc::new(SystemResolver::default())).unwrap();
-    let deliverer = WebhookDeliverer::new(app.engine.clone(), sender, Arc::new(SystemRandom));
+    let deliverer = WebhookDeliverer::new(app.engine.clone(), sender, Gateway::default(), Arc::new(SystemRandom));
     tokio::spawn(async move {
         dispatch(&deliverer, &DispatchSettings::new("test"), std::future::pending()).await;
     })

@@ -9,19 +9,17 @@ use anyhow::Context;
 use domain::RandomSource;
 use domain::metrics as catalogue;
 use domain::{DeliveryId, DeliveryState, SecretId, SecretKind, TenantId, redact_for_log};
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
-use outbound::http::Url;
+use outbound::http::AddressPolicy;
+use outbound::{Endpoint, Gateway, Target};
 use serde_json::json;
 use store::failpoint::Effect;
 use store::sql::events::Event;
 use store::sql::webhook_deliveries::{DeliveryAttempt, DeliveryBatch, DueDelivery, WebhookHealth};
 use store::sql::webhooks::{Webhook, WebhookLease};
 use store::{Precondition, StoreError, TenantStore};
-use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep};
 
-use super::send::{SendOutcome, SendResult, WebhookMessage, WebhookSender};
+use super::send::{SendOutcome, SendResult, WebhookSender};
+use super::send_batch::{BatchSender, GatewayRefusal, SendWindow, SentBatch, WebhookTarget};
 use super::sign::SigningKey;
 use super::{retry_schedule, url};
 use crate::Engine;
@@ -39,25 +37,8 @@ const MAX_SCANNED_EVENTS: u64 = 5000;
 /// Batches of one webhook before others get their turn.
 const MAX_BATCHES: u32 = 10;
 
-/// Requests to one webhook at the same time: few at first, more as they succeed.
-const INITIAL_WINDOW: usize = 2;
-const MAX_WINDOW: usize = 16;
-
-/// Failures in a row after which the webhook itself is failing, not a single delivery.
-const MAX_FAILURES_IN_ROW: u32 = 3;
-
-/// No request of a batch starts after this, so that a slow batch is recorded, and its lease released, in time.
-const MAX_BATCH_START: Duration = Duration::from_secs(10);
-
 /// The lease of a webhook: longer than a batch takes.
 pub(super) const CLAIM_LEASE: Duration = Duration::from_secs(60);
-
-/// A request that takes longer is slow, and counts among those.
-const SLOW_REQUEST: Duration = Duration::from_secs(1);
-
-/// Requests of one process at the same time. Webhooks that hang soon use only the second kind.
-const MAX_QUICK_REQUESTS: usize = 256;
-const MAX_SLOW_REQUESTS: usize = 256;
 
 /// Signing keys in memory, which save a query per batch.
 const MAX_CACHED_KEYS: usize = 4096;
@@ -66,21 +47,20 @@ const MAX_CACHED_KEYS: usize = 4096;
 #[derive(Debug, Clone)]
 pub struct WebhookDeliverer {
     engine: Engine,
-    sender: WebhookSender,
+    policy: AddressPolicy,
+    sender: BatchSender,
     random: Arc<dyn RandomSource>,
-    quick_permits: Arc<Semaphore>,
-    slow_permits: Arc<Semaphore>,
     keys: Arc<Mutex<HashMap<SecretId, SigningKey>>>,
     is_stopping: Arc<AtomicBool>,
 }
 
 /// A delivery to be sent.
-struct DeliveryItem {
-    id: DeliveryId,
+pub(super) struct DeliveryItem {
+    pub(super) id: DeliveryId,
     event_seq: Option<u64>,
     kind: String,
     attempts: u64,
-    body: Vec<u8>,
+    pub(super) body: Vec<u8>,
     /// It has no row yet, and comes after the cursor of the webhook.
     is_new: bool,
 }
@@ -95,24 +75,12 @@ struct BatchPlan {
     is_more: bool,
 }
 
-/// How many requests may be in flight, by the results of those before.
-struct SendWindow {
-    size: usize,
-    failures: u32,
-    is_closed: bool,
-}
-
 impl WebhookDeliverer {
-    pub fn new(engine: Engine, sender: WebhookSender, random: Arc<dyn RandomSource>) -> Self {
-        Self {
-            engine,
-            sender,
-            random,
-            quick_permits: Arc::new(Semaphore::new(MAX_QUICK_REQUESTS)),
-            slow_permits: Arc::new(Semaphore::new(MAX_SLOW_REQUESTS)),
-            keys: Arc::default(),
-            is_stopping: Arc::default(),
-        }
+    pub fn new(engine: Engine, sender: WebhookSender, gateway: Gateway, random: Arc<dyn RandomSource>) -> Self {
+        let is_stopping: Arc<AtomicBool> = Arc::default();
+        let policy = sender.policy().clone();
+        let sender = BatchSender { sender, gateway, store: engine.store.clone(), is_stopping: is_stopping.clone() };
+        Self { engine, policy, sender, random, keys: Arc::default(), is_stopping }
     }
 
     /// Stops starting requests.
@@ -127,7 +95,7 @@ impl WebhookDeliverer {
     /// Delivers until nothing is left or others should have their turn, and returns whether more may be left. Releases
     /// the lease.
     pub async fn deliver(&self, lease: WebhookLease) -> anyhow::Result<bool> {
-        let mut window = SendWindow { size: INITIAL_WINDOW, failures: 0, is_closed: false };
+        let mut window = SendWindow::default();
         for batch_number in 1..=MAX_BATCHES {
             if !self.deliver_batch(lease, &mut window, batch_number == MAX_BATCHES).await? {
                 return Ok(batch_number == MAX_BATCHES);
@@ -148,17 +116,20 @@ impl WebhookDeliverer {
         // One request is enough to see whether it is back.
         let (max_retries, max) = if is_failing { (1, 1) } else { (MAX_BATCH_RETRIES, MAX_BATCH_DELIVERIES) };
         let plan = plan_batch(&tenant, &webhook, newest, max_retries, max).await?;
-        let results = match self.find_target(lease.tenant, &webhook).await? {
-            Ok((url, keys)) => self.send_all(&url, &keys, &plan.items, window).await,
-            Err(reason) => plan.items.first().map(|_| unsendable_result(reason)).into_iter().collect(),
+        let sent = match self.find_target(lease.tenant, &webhook).await? {
+            Ok(to) => self.sender.send_all(&to, &plan.items, window).await,
+            Err(reason) => {
+                let results = plan.items.first().map(|_| unsendable_result(reason)).into_iter().collect();
+                SentBatch { results, refusal: None }
+            }
         };
-        let mut batch = self.evaluate(&webhook, plan, results);
+        let mut batch = self.evaluate(&webhook, plan, sent);
         let continues = batch.hold.is_some() && !is_last && !self.is_stopping.load(Ordering::Relaxed);
         batch.hold = continues.then_some(CLAIM_LEASE);
         count(&batch);
         let error = match &batch.health {
             WebhookHealth::Failing { why, .. } | WebhookHealth::Gone { why } => Some(redact_for_log(why)),
-            WebhookHealth::Unknown | WebhookHealth::Healthy { .. } => None,
+            WebhookHealth::Unknown | WebhookHealth::PutOff { .. } | WebhookHealth::Healthy { .. } => None,
         };
         let mut unit = tenant.write();
         let disabled = unit.record_deliveries(lease, batch);
@@ -176,13 +147,9 @@ impl WebhookDeliverer {
         }
     }
 
-    /// Returns the URL and the signing keys of a webhook, or why it cannot be delivered to.
-    async fn find_target(
-        &self,
-        tenant: TenantId,
-        webhook: &Webhook,
-    ) -> anyhow::Result<Result<(Url, Vec<SigningKey>), String>> {
-        let url = match url::check(&webhook.url, self.sender.policy()) {
+    /// Returns the target of a webhook, or why it cannot be delivered to.
+    async fn find_target(&self, tenant: TenantId, webhook: &Webhook) -> anyhow::Result<Result<WebhookTarget, String>> {
+        let url = match url::check(&webhook.url, &self.policy) {
             Ok(url) => url,
             Err(reason) => return Ok(Err(format!("the URL cannot be used: it {reason}"))),
         };
@@ -194,7 +161,9 @@ impl WebhookDeliverer {
         if keys.is_empty() {
             return Ok(Err("the webhook has no secret to sign with".to_owned()));
         }
-        Ok(Ok((url, keys)))
+        let port = url.port_or_known_default().unwrap_or_default();
+        let target = Target::webhook(tenant, Endpoint::new(url.host_str().unwrap_or_default(), port));
+        Ok(Ok(WebhookTarget { url, keys, target }))
     }
 
     /// Returns a signing key, or `None` if it was replaced meanwhile or cannot be used.
@@ -220,61 +189,15 @@ impl WebhookDeliverer {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends items in order, several at once. Stops early where it is of no use, so the results are those of the first
-    /// items.
-    async fn send_all(
-        &self,
-        url: &Url,
-        keys: &[SigningKey],
-        items: &[DeliveryItem],
-        window: &mut SendWindow,
-    ) -> Vec<SendResult> {
-        let began = Instant::now();
-        let mut sent: Vec<Option<SendResult>> = vec![None; items.len()];
-        let mut in_flight = FuturesUnordered::new();
-        let mut next = 0;
-        loop {
-            while next < items.len() && in_flight.len() < window.size && self.may_start(window, began) {
-                let message = WebhookMessage { id: items[next].id, body: items[next].body.clone() };
-                let n = next;
-                in_flight.push(async move { (n, self.send(url, keys, message).await) });
-                next += 1;
-            }
-            let Some((n, outcome)) = in_flight.next().await else { break };
-            window.record_result(&outcome);
-            sent[n] = Some(outcome);
-        }
-        window.is_closed = false;
-        sent.into_iter().map_while(|sent| sent).collect()
-    }
-
-    fn may_start(&self, window: &SendWindow, began: Instant) -> bool {
-        !window.is_closed && began.elapsed() < MAX_BATCH_START && !self.is_stopping.load(Ordering::Relaxed)
-    }
-
-    /// Sends a request. A slow one moves to the slow permits, as long as some are free, and so makes room for quick
-    /// ones.
-    async fn send(&self, url: &Url, keys: &[SigningKey], message: WebhookMessage) -> SendResult {
-        let quick = self.quick_permits.acquire().await;
-        let sending = self.sender.send(url, keys, self.engine.store.clock().now(), message);
-        tokio::pin!(sending);
-        tokio::select! {
-            sent = &mut sending => return sent,
-            () = sleep(SLOW_REQUEST) => {}
-        }
-        let _permit = match self.slow_permits.try_acquire() {
-            Ok(slow) => {
-                drop(quick);
-                (None, Some(slow))
-            }
-            Err(_) => (Some(quick), None),
-        };
-        sending.await
-    }
-
-    fn evaluate(&self, webhook: &Webhook, plan: BatchPlan, results: Vec<SendResult>) -> DeliveryBatch {
+    fn evaluate(&self, webhook: &Webhook, plan: BatchPlan, sent: SentBatch) -> DeliveryBatch {
+        let SentBatch { results, refusal } = sent;
         let was_failing = webhook.failing_since.is_some();
-        let health = self.health(webhook, &results);
+        let health = match refusal.filter(|_| results.is_empty()) {
+            Some(GatewayRefusal { reason, wait }) => {
+                WebhookHealth::PutOff { why: reason.sentence(self.engine.store.clock().now()), rest: wait }
+            }
+            None => self.health(webhook, &results),
+        };
         let is_well = matches!(health, WebhookHealth::Unknown | WebhookHealth::Healthy { rest: None });
         let is_whole = results.len() == plan.items.len();
         let mut cursor = webhook.cursor;
@@ -341,28 +264,6 @@ impl WebhookDeliverer {
             (_, None) => DeliveryState::Failed,
         };
         DeliveryAttempt { id, event_seq, kind, state, attempts, retry_in: again_in, status, answer, took }
-    }
-}
-
-impl SendWindow {
-    fn record_result(&mut self, sent: &SendResult) {
-        match sent.outcome {
-            SendOutcome::Delivered => {
-                self.failures = 0;
-                if sent.took < SLOW_REQUEST {
-                    self.size = (self.size + 1).min(MAX_WINDOW);
-                }
-            }
-            SendOutcome::Failed => {
-                self.size = 1;
-                self.failures += 1;
-                self.is_closed |= self.failures >= MAX_FAILURES_IN_ROW;
-            }
-            SendOutcome::Gone | SendOutcome::RetryAfter(_) => {
-                self.size = 1;
-                self.is_closed = true;
-            }
-        }
     }
 }
 

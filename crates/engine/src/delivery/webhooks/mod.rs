@@ -9,6 +9,7 @@ mod dispatch;
 mod endpoints;
 mod retry_schedule;
 mod send;
+mod send_batch;
 pub mod sign;
 pub mod url;
 

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::DeliveryId;
+use domain::{ConnectorError, DeliveryId};
 use jiff::Timestamp;
 use outbound::http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use outbound::http::{AddressPolicy, CheckedClient, CheckedResponse, HttpClientError, Resolver, Url, retry_after};
@@ -39,6 +39,18 @@ pub struct SendResult {
     /// The beginning of the response, or what went wrong.
     pub answer: Option<String>,
     pub took: Duration,
+}
+
+impl SendResult {
+    /// Returns what the circuit breaker of the server learns from it. Any response means that the server works: what fails
+    /// then is the webhook.
+    pub(super) fn call_outcome(&self) -> Result<(), ConnectorError> {
+        match (self.status, self.outcome) {
+            (None, _) => Err(ConnectorError::Unavailable(self.answer.clone().unwrap_or_default())),
+            (_, SendOutcome::RetryAfter(wait)) => Err(ConnectorError::Throttled { retry_after: Some(wait) }),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The id and body of a delivery.

@@ -243,6 +243,7 @@ async fn timed_out_delivery_is_tried_again() {
         app.courier = engine::delivery::webhooks::WebhookDeliverer::new(
             app.engine.clone(),
             sender,
+            outbound::Gateway::default(),
             Arc::new(domain::SystemRandom),
         );
         let (webhook, _) = app.add("/hook").await;

@@ -1,5 +1,6 @@
 //! Events reach whoever wants to be told of them, whatever happens on the way, and nobody else.
 
+mod dead_servers;
 mod failing_endpoints;
 mod hostile;
 mod receiver;
@@ -12,6 +13,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use domain::{DeliveryState, EventType, MailboxId, SystemClock, SystemRandom, WebhookId};
 use engine::delivery::webhooks::{WebhookDeliverer, WebhookRequest, WebhookSender, draft, rotate};
+use outbound::Gateway;
 use outbound::http::{AddressPolicy, SystemResolver};
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -52,7 +54,7 @@ impl WebhookApp {
         let app = TestApp::new(db, AppOptions::default());
         let tenant = app.create_tenant("acme").await;
         let sender = WebhookSender::new(local(), Arc::new(SystemResolver::default())).unwrap().with_timeout(LONG);
-        let courier = WebhookDeliverer::new(app.engine.clone(), sender, Arc::new(SystemRandom));
+        let courier = WebhookDeliverer::new(app.engine.clone(), sender, Gateway::default(), Arc::new(SystemRandom));
         Self { app, tenant, courier, receiver: Receiver::new().await }
     }
 

@@ -80,7 +80,7 @@ pub async fn run(config: &Config, args: &cli::ServeArgs, out: Output) -> Result<
         workers.add("worker", work(worker, stopped.clone()));
         workers.add("instance counter", count_instances(syncer.clone(), stopped.clone()));
         workers.add("usage writer", write_usage(syncer.clone(), stopped.clone()));
-        let courier = crate::app::courier(config, &engine)?;
+        let courier = crate::app::courier(config, &syncer)?;
         workers.add("webhook delivery", deliver_webhooks(courier, name.clone(), stopped.clone()));
         if config.sync.listen {
             workers.add("mailbox watcher", watch_mailboxes(syncer, name.clone(), stopped.clone()));
