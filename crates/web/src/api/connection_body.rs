@@ -52,26 +52,41 @@ pub fn connect(
     }
 }
 
-/// Reads the fields of a provider's connection. `is_new`: of a mailbox that is not connected yet.
-pub fn read_connection(
-    body: &ConnectionBody,
-    providers: ProviderDeclarations,
-    provider: Provider,
-    is_new: bool,
-) -> Result<ConnectionInput, Problem> {
-    let mut input = ConnectionInput::default();
-    for (name, value) in body {
-        let declared = providers.find(provider).and_then(|declaration| declaration.connection.field(name));
-        match (declared, providers.find_field(name)) {
-            (Some(field), _) if is_new || field.is_changeable => {
-                let value = field.read(value).map_err(|why| Problem::invalid(name, why))?;
-                input.insert(field, value);
+/// The fields that were given for a connection.
+#[derive(Debug)]
+pub struct GivenFields {
+    pub input: ConnectionInput,
+    /// One that only connections of other providers have.
+    foreign: Option<String>,
+}
+
+impl GivenFields {
+    /// Reads the fields for a provider. `is_new`: of a mailbox that is not connected yet.
+    pub fn read(
+        body: &ConnectionBody,
+        providers: ProviderDeclarations,
+        provider: Provider,
+        is_new: bool,
+    ) -> Result<Self, Problem> {
+        let mut given = Self { input: ConnectionInput::default(), foreign: None };
+        for (name, value) in body {
+            let declared = providers.find(provider).and_then(|declaration| declaration.connection.field(name));
+            match (declared, providers.find_field(name)) {
+                (Some(field), _) if is_new || field.is_changeable => {
+                    let value = field.read(value).map_err(|why| Problem::invalid(name, why))?;
+                    given.input.insert(field, value);
+                }
+                (None, Some(field)) if is_new || field.is_changeable => given.foreign = Some(name.clone()),
+                _ => return Err(Problem::invalid(name, "is not a field of this request")),
             }
-            (None, Some(field)) if is_new || field.is_changeable => return Err(unsupported(name, provider)),
-            _ => return Err(Problem::invalid(name, "is not a field of this request")),
         }
+        Ok(given)
     }
-    Ok(input)
+
+    /// Fails if a field was given that only other providers have.
+    pub fn check_supported(&self, provider: Provider) -> Result<(), Problem> {
+        self.foreign.as_ref().map_or(Ok(()), |field| Err(unsupported(field, provider)))
+    }
 }
 
 pub fn unsupported(field: &str, provider: Provider) -> Problem {

@@ -3,7 +3,7 @@
 use domain::{MailboxSettings, Provider, ProviderDeclarations, Secret};
 use store::sql::mailboxes::Mailbox;
 
-use super::connection_body::{ConnectionBody, connect, read_connection, refuse_operator_fields, unsupported};
+use super::connection_body::{ConnectionBody, GivenFields, connect, refuse_operator_fields, unsupported};
 use crate::problem::Problem;
 
 /// Settings of a new or changed mailbox, as a request has them.
@@ -26,12 +26,13 @@ impl MailboxSettingsInput<'_> {
         address: &str,
         is_operator: bool,
     ) -> Result<SettingsWithSecret, Problem> {
-        let input = read_connection(self.connection, providers, provider, true)?;
-        let Some(declaration) = providers.find(provider) else { return self.for_files() };
+        let given = GivenFields::read(self.connection, providers, provider, true)?;
+        let Some(declaration) = providers.find(provider) else { return self.for_files(&given) };
+        let made = connect(&declaration.connection, &given.input, address)?;
+        given.check_supported(provider)?;
         self.check_common(declaration.connection.has_byte_quota, provider)?;
-        let made = connect(&declaration.connection, &input, address)?;
         if !is_operator {
-            refuse_operator_fields(&declaration.connection, &input)?;
+            refuse_operator_fields(&declaration.connection, &given.input)?;
         }
         Ok((MailboxSettings { connection: made.settings, ..self.common }, made.secret))
     }
@@ -39,17 +40,19 @@ impl MailboxSettingsInput<'_> {
     /// Applies the given settings to those of an existing mailbox.
     pub fn over(self, providers: ProviderDeclarations, mailbox: &Mailbox) -> Result<SettingsWithSecret, Problem> {
         let provider = mailbox.provider;
-        let input = read_connection(self.connection, providers, provider, false)?;
+        let given = GivenFields::read(self.connection, providers, provider, false)?;
         let Some(declaration) = providers.find(provider) else {
-            return self.for_files().map(|_| (mailbox.settings.clone(), None));
+            return self.for_files(&given).map(|_| (mailbox.settings.clone(), None));
         };
+        given.check_supported(provider)?;
         self.check_common(declaration.connection.has_byte_quota, provider)?;
-        let made = (declaration.connection.change)(&mailbox.settings.connection, &input)?;
+        let made = (declaration.connection.change)(&mailbox.settings.connection, &given.input)?;
         let settings = mailbox.settings.clone().overridden_by(self.common);
         Ok((MailboxSettings { connection: made.settings, ..settings }, made.secret))
     }
 
-    fn for_files(self) -> Result<SettingsWithSecret, Problem> {
+    fn for_files(self, connection: &GivenFields) -> Result<SettingsWithSecret, Problem> {
+        connection.check_supported(Provider::Files)?;
         let common = &self.common;
         let given = [
             ("folders", common.folders.is_some()),
