@@ -1,6 +1,7 @@
 //! The domain types of the product: ids, states, rules, the connector interface and the clock. No I/O, no async runtime,
 //! no SQL.
 
+pub mod actor;
 pub mod address;
 pub mod backfill;
 pub mod capabilities;
@@ -35,6 +36,7 @@ pub mod tenant;
 pub mod tenant_settings;
 pub mod units;
 
+pub use actor::{Actor, UnknownActor};
 pub use address::{Address, Recipient, RecipientKind};
 pub use backfill::Backfill;
 pub use capabilities::Capabilities;

@@ -53,6 +53,18 @@ impl MailboxSettings {
         }
     }
 
+    /// Removes the value of a field, also one that cannot be read, so that it is inherited. Returns `false` if no field of that
+    /// name is inherited.
+    pub fn unset(&mut self, field: &str) -> bool {
+        if field == "connection" || !Self::FIELDS.contains(&field) {
+            return false;
+        }
+        let Value::Object(mut stored) = Value::from(std::mem::take(self)) else { return false };
+        stored.remove(field);
+        *self = Value::Object(stored).into();
+        true
+    }
+
     /// Returns the connection as the JSON that its connector reads.
     pub fn connection_json(&self) -> String {
         if self.connection.is_null() { "{}".to_owned() } else { self.connection.to_string() }
@@ -127,6 +139,18 @@ mod tests {
         let changed = MailboxSettings { interval_seconds: Some(60), ..read };
 
         assert_eq!(Value::from(changed), json!({"interval_seconds": 60}));
+    }
+
+    #[test]
+    fn removed_setting_is_inherited() {
+        let stored =
+            json!({"connection": {"host": "h"}, "interval_seconds": "often", "exclude": ["Spam"], "colour": 7});
+        let mut settings = MailboxSettings::from(stored);
+
+        let removed = ["interval_seconds", "exclude", "connection", "colour"].map(|field| settings.unset(field));
+
+        assert_eq!(removed, [true, true, false, false]);
+        assert_eq!(Value::from(settings), json!({"connection": {"host": "h"}, "colour": 7}));
     }
 
     #[test]

@@ -6,25 +6,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use content::spool::Spool;
-use domain::{Connector, ConsentFlow, Provider, PushReader, Sha256, SystemClock, TenantId, redact_for_log};
-use engine::accounts::audit::AuditRecord;
+use domain::{Actor, Connector, ConsentFlow, Provider, PushReader, Sha256, SystemClock, redact_for_log};
 use engine::credentials::oidc::Oidc;
-use engine::credentials::secrets::KeySource;
+use engine::credentials::secrets::{KeySource, VaultError};
 use engine::delivery::webhooks::{WebhookDeliverer, WebhookSender};
 use engine::jobs::RetentionPeriods;
+use engine::operations::{Origin, Refusal};
 use engine::sync::push::PushReceiver;
 use engine::sync::redis_gate::RedisGate;
 use engine::sync::{SyncSettings, Syncer};
 use engine::{Cpu, Engine, Vault};
 use futures_util::future::BoxFuture;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use jobs::{JobKinds, LeaseGate, OpenLeaseGate, SystemRandom, Worker, WorkerSettings};
 use outbound::http::{AddressPolicy, HttpClient, HttpClientError, HttpTimeouts, SystemResolver};
 use outbound::limits::{Limits, WorkLimits};
 use outbound::{CallSettings, Gateway, Redis};
 use providers::app::AppUse;
 use store::blobs::{Blobs, RemoteSettings};
-use store::change_record::ChangeRecord;
 use store::sql::jobs::JobRetention;
 use store::sql::mailboxes::Mailbox;
 use store::sql::tenants::Tenant;
@@ -319,43 +318,27 @@ pub async fn find_mailbox(store: &TenantStore, address_or_id: Option<&str>) -> R
     }
 }
 
-/// Returns an engine whose next commit also writes an audit entry for this change. `after` must not contain secrets.
-pub async fn audited(
-    engine: &Engine,
-    tenant: TenantId,
-    action: &'static str,
-    target: &str,
-    after: serde_json::Value,
-) -> Result<Engine, Failure> {
-    Ok(Engine { store: audited_store(&engine.store, tenant, action, target, after).await?, ..engine.clone() })
+/// Returns the user who runs this command.
+pub fn actor() -> Actor {
+    Actor::Command { user: rustix::process::getuid().as_raw() }
 }
 
-/// Returns a store whose next commit also writes an audit entry for this change. `after` must not contain secrets.
-pub async fn audited_store(
-    store: &Store,
-    tenant: TenantId,
-    action: &'static str,
-    target: &str,
-    after: serde_json::Value,
-) -> Result<Store, Failure> {
-    let at = store.system().now().await?;
-    let at = Timestamp::from_millisecond(at.as_millisecond()).unwrap_or(at);
-    let actor = format!("command:{}", rustix::process::getuid().as_raw());
-    tracing::info!(tenant.id = %tenant, action, "change requested by a command");
-    let (target, after) = (target.to_owned(), Some(after).filter(|after| !after.is_null()));
-    let entry = AuditRecord { at, actor, action, target, address: None, request_id: None, before: None, after };
-    Ok(store.recording(ChangeRecord { tenant, at, entry: Some(entry.text()), reply: None }))
+/// Returns whom operations that this command calls are recorded under.
+pub fn origin() -> Origin {
+    actor().into()
 }
 
-/// Writes an audit entry at once, for work that commits nothing or much: it is on record from its beginning.
-pub async fn audit_start(
-    store: &Store,
-    tenant: TenantId,
-    action: &'static str,
-    target: &str,
-    after: serde_json::Value,
-) -> Result<(), Failure> {
-    Ok(audited_store(store, tenant, action, target, after).await?.record_now().await?)
+/// Returns what a command says of a refused operation.
+pub fn refused(refusal: Refusal) -> Failure {
+    match refusal {
+        Refusal::Store(e) => e.into(),
+        Refusal::Other(e) => match e.downcast::<VaultError>() {
+            Ok(e) => e.into(),
+            Err(e) => e.into(),
+        },
+        Refusal::Invalid { field, why } => Failure::usage(format!("{field} {why}")),
+        refusal => Failure::problem(refusal.to_string()),
+    }
 }
 
 /// Checks that files can be created in a folder, which is created if absent.

@@ -13,10 +13,10 @@ use domain::{
     Backfill, Connector, Flags, JobState, MailboxId, MailboxSettings, MailboxState, MessageLimits, PlanTier, Provider,
     Secret, TenantId,
 };
-use engine::accounts::mailboxes::ConnectRequest;
 use engine::archive::ingest::{IncomingMessage, IngestReport, MessageSource};
 use engine::credentials::secrets::KeySource;
 use engine::jobs::RetentionPeriods;
+use engine::operations::mailboxes::ConnectRequest;
 use engine::sync::{ListHistory, ListMailbox, SyncMailbox, SyncSettings, Syncer};
 use engine::{Cpu, Engine, Vault};
 use jiff::SignedDuration;
@@ -33,6 +33,7 @@ use tokio::sync::OnceCell;
 
 use crate::clock::OffsetClock;
 use crate::http::{HttpOptions, HttpReply, InProcessServer, request};
+use crate::mailbox_operations::MailboxOperations;
 use crate::scripted::ScriptedConnector;
 
 /// The address of the mailbox of tests that have one.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::{Backfill, Connector, MailboxSettings, MailboxState, Secret};
-use engine::accounts::mailboxes::ConnectRequest;
+use engine::operations::mailboxes::ConnectRequest;
 use providers::http::{HttpClient, HttpTimeouts};
 use sim::faults::FaultKind;
 use sim::{ProviderCore, RequestLogEntry};
@@ -24,6 +24,7 @@ pub use google::google_settings;
 pub use microsoft::microsoft_settings;
 
 use crate::app::{AppOptions, TestApp};
+use crate::mailbox_operations::MailboxOperations;
 
 /// The seed of every simulated provider that is not given one.
 const SEED: u64 = 1;

@@ -1,6 +1,6 @@
 //! Verifies the audit: the hash of each entry must follow from the one before.
 
-use domain::TenantId;
+use domain::{Actor, TenantId};
 use jiff::Timestamp;
 use serde::Serialize;
 use store::StoreError;
@@ -100,8 +100,7 @@ fn entry_time(entry: &str) -> Option<i64> {
 #[derive(Debug, Clone, Serialize)]
 pub struct AuditRecord {
     pub at: Timestamp,
-    /// `operator`, `key:<id>`, `command:<user>`.
-    pub actor: String,
+    pub actor: Actor,
     /// `tenant.create`
     pub action: &'static str,
     /// The id or name of what was changed.

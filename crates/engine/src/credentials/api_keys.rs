@@ -3,12 +3,11 @@
 //!
 //! The operator's key is created on the first start, in a file for its owner; the database has only its hash.
 
-use std::fmt;
 use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::Context;
-use domain::{ApiKeyId, Clock, PlanTier, Secret, Sha256, TenantId};
+use domain::{Actor, ApiKeyId, Clock, PlanTier, Secret, Sha256, TenantId};
 use jiff::Timestamp;
 use store::sql::keys::{KeyHolder, NewApiKey};
 use store::{Store, StoreError, TenantStore};
@@ -21,7 +20,7 @@ pub const SCOPES: [&str; 3] = ["read", "write", "admin"];
 const SECRET_BYTES: usize = 32;
 const CHECKSUM_DIGITS: usize = 8;
 
-/// Creates and stores a key, and returns it; it cannot be shown again.
+/// Creates and stores a key, and returns it; it cannot be shown again. Not on record: for measurements and tests.
 pub async fn create(
     store: &TenantStore,
     name: &str,
@@ -29,8 +28,9 @@ pub async fn create(
     expires_at: Option<Timestamp>,
 ) -> anyhow::Result<(ApiKeyId, Secret<String>)> {
     let (id, key) = new_key(store.clock())?;
-    let created_at = store.clock().now();
-    store_key(store, &NewKey { id, key: &key, name, scopes, expires_at, created_at }).await?;
+    let (key_hash, created_at) = (Sha256::of(key.expose().as_bytes()), store.clock().now());
+    let new = NewApiKey { id, name, key_hash, scopes, expires_at, created_at };
+    store.create_api_key(new).await.context("storing the key")?;
     Ok((id, key))
 }
 
@@ -38,26 +38,6 @@ pub async fn create(
 pub fn new_key(clock: &dyn Clock) -> anyhow::Result<(ApiKeyId, Secret<String>)> {
     let id = ApiKeyId::new(clock);
     Ok((id, Secret::new(compose("tenant", id, &random_secret()?))))
-}
-
-#[derive(Debug)]
-pub struct NewKey<'a> {
-    pub id: ApiKeyId,
-    pub key: &'a Secret<String>,
-    pub name: &'a str,
-    pub scopes: &'a [String],
-    pub expires_at: Option<Timestamp>,
-    pub created_at: Timestamp,
-}
-
-/// Stores a key, which is valid from then on.
-pub async fn store_key(store: &TenantStore, new: &NewKey<'_>) -> anyhow::Result<()> {
-    let NewKey { id, key, name, scopes, expires_at, created_at } = *new;
-    let key_hash = Sha256::of(key.expose().as_bytes());
-    store
-        .create_api_key(NewApiKey { id, name, key_hash, scopes, expires_at, created_at })
-        .await
-        .context("storing the key")
 }
 
 /// The sender of a request.
@@ -71,39 +51,20 @@ pub enum Caller {
 /// A caller that may act for a tenant, by a key or by a token of the operator's issuer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
-    pub id: PrincipalId,
+    /// A key, or a person.
+    pub actor: Actor,
     pub tenant: TenantId,
     pub is_tenant_active: bool,
     pub plan: PlanTier,
     pub scopes: Vec<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PrincipalId {
-    Key(ApiKeyId),
-    /// The subject of a token, which is unique only at its issuer.
-    Token {
-        issuer: String,
-        subject: String,
-    },
-}
-
-/// The actor as the audit names it.
-impl fmt::Display for PrincipalId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Key(id) => write!(f, "key:{id}"),
-            Self::Token { issuer, subject } => write!(f, "jwt:{issuer} {subject}"),
-        }
-    }
-}
-
 impl Caller {
-    /// Returns the actor as the audit names it.
-    pub fn actor(&self) -> String {
+    /// Returns the caller as an actor.
+    pub fn actor(&self) -> Actor {
         match self {
-            Self::Operator => "operator".to_owned(),
-            Self::Tenant(holder) => holder.id.to_string(),
+            Self::Operator => Actor::Operator,
+            Self::Tenant(holder) => holder.actor.clone(),
         }
     }
 }
@@ -111,7 +72,7 @@ impl Caller {
 impl From<KeyHolder> for Principal {
     fn from(holder: KeyHolder) -> Self {
         let KeyHolder { key, tenant, is_tenant_active, plan, scopes } = holder;
-        Self { id: PrincipalId::Key(key), tenant, is_tenant_active, plan, scopes }
+        Self { actor: Actor::Key(key), tenant, is_tenant_active, plan, scopes }
     }
 }
 

@@ -6,7 +6,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use domain::{Backfill, MailboxSettings, Provider, Secret, Sha256, TenantId};
+use domain::{Actor, Backfill, MailboxSettings, Provider, Secret, Sha256, TenantId};
 use jiff::{SignedDuration, Timestamp};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,7 @@ pub struct ConsentRequest {
     pub tenant: TenantId,
     pub provider: Provider,
     /// The actor who requested it, for the audit.
-    pub actor: String,
+    pub actor: Actor,
     /// The only address that is accepted, if any.
     pub address: Option<String>,
     /// Settings of the mailbox, without a connection.

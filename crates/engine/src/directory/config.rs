@@ -1,17 +1,13 @@
-//! The configuration of a directory, validated before it is stored, and requests to discover one.
+//! The configuration of a directory, validated before it is stored.
 
 use std::time::Duration;
 
 use domain::address::canonical;
 use domain::{
-    Backfill, DirectoryLocation, DirectoryRules, InvalidField, PersonSelector, Provider, ProviderDeclarations, TenantId,
+    Backfill, DirectoryLocation, DirectoryRules, InvalidField, PersonSelector, Provider, ProviderDeclarations,
 };
 use serde_json::json;
-use store::sql::directories::{Directory, DirectoryDefinition};
-use store::{Precondition, StoreError};
-
-use super::{DiscoverDirectory, DiscoveryMode};
-use crate::Engine;
+use store::sql::directories::DirectoryDefinition;
 
 /// The most entries of one list of a rule.
 const MAX_LIST_ENTRIES: usize = 1_000;
@@ -98,56 +94,6 @@ fn validate_selector(field: &str, choice: &mut PersonSelector) -> Result<(), Inv
 
 fn is_valid_entry(text: &str) -> bool {
     !text.is_empty() && text.len() <= MAX_ENTRY_BYTES && !text.contains(char::is_control)
-}
-
-/// Returns whether the directory was changed concurrently.
-pub fn is_conflict(e: &anyhow::Error) -> bool {
-    matches!(e.downcast_ref(), Some(StoreError::Precondition(Precondition::DirectoryChanged)))
-}
-
-impl Engine {
-    /// Stores the configuration and enqueues a discovery unless it is paused, in one commit.
-    pub async fn put_directory(
-        &self,
-        tenant: TenantId,
-        config: &DirectoryDefinition,
-        before: Option<&Directory>,
-    ) -> anyhow::Result<()> {
-        let mut unit = self.store.tenant(tenant).write();
-        unit.put_directory(config, before.map(|before| before.version));
-        if !config.is_paused {
-            unit.enqueue(vec![DiscoverDirectory::request(self.store.clock(), config.provider, DiscoveryMode::Usual)?]);
-        }
-        unit.commit().await?;
-        tracing::info!(tenant.id = %tenant, provider = config.provider.as_str(), "directory settings changed");
-        self.notify_workers().await;
-        Ok(())
-    }
-
-    /// Removes the directory. Its mailboxes stay as they are.
-    pub async fn remove_directory(&self, tenant: TenantId, directory: &Directory) -> anyhow::Result<()> {
-        let mut unit = self.store.tenant(tenant).write();
-        unit.remove_directory(directory.provider, directory.version);
-        unit.commit().await?;
-        tracing::info!(tenant.id = %tenant, provider = directory.provider.as_str(), "directory removed");
-        Ok(())
-    }
-
-    /// Enqueues the discovery of these directories.
-    pub async fn request_discovery(
-        &self,
-        tenant: TenantId,
-        providers: &[Provider],
-        mode: DiscoveryMode,
-    ) -> anyhow::Result<()> {
-        let mut unit = self.store.tenant(tenant).write();
-        for provider in providers {
-            unit.enqueue(vec![DiscoverDirectory::request(self.store.clock(), *provider, mode)?]);
-        }
-        unit.commit().await?;
-        self.notify_workers().await;
-        Ok(())
-    }
 }
 
 #[cfg(test)]

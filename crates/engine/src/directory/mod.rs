@@ -21,7 +21,7 @@ use store::failpoint::Effect;
 use store::sql::directories::{Directory, DiscoveryClaim, DiscoveryResult, DiscoveryToken};
 use store::{Precondition, StoreError};
 
-pub use config::{DEFAULT_DISCOVERY_INTERVAL, DirectoryConfig, directory_providers, is_conflict};
+pub use config::{DEFAULT_DISCOVERY_INTERVAL, DirectoryConfig, directory_providers};
 pub use discovery_request::{DiscoverDirectory, DiscoveryMode};
 pub use report::{DiscoveryReport, ReportItem};
 

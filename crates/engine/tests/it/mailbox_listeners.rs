@@ -13,6 +13,7 @@ use store::TenantStore;
 use store::sql::jobs::JobFilter;
 use store::sql::mailboxes::Mailbox;
 use store::testing::{TestDatabase, on_each_database};
+use testkit::MailboxOperations;
 use testkit::app::syncer;
 use testkit::{AppOptions, ScriptedConnector, ScriptedReply, TestApp, wait_until};
 use tokio::sync::{Notify, oneshot};
@@ -259,12 +260,12 @@ async fn inactive_mailbox_is_not_listened_to() {
         let process = app.start("first");
         wait_until("all are listened to", async || app.hub.listening() == 5).await;
 
-        assert!(app.engine.pause_mailbox(&mailbox).await.unwrap());
+        app.engine.pause_mailbox(&mailbox).await.unwrap();
         wait_until("it is left alone", async || !process.is_listening_to(mailbox.id)).await;
         assert_eq!((app.hub.calls(), app.hub.listening()), (5, 4), "the others are listened to as before");
         let store = app.db.store.tenant(mailbox.tenant_id);
         let paused = store.find_mailbox(&mailbox.id.to_string()).await.unwrap().unwrap();
-        assert!(app.engine.resume_mailbox(&paused, None).await.unwrap());
+        app.engine.resume_mailbox(&paused).await.unwrap();
         wait_until("it is listened to again", async || process.is_listening_to(mailbox.id)).await;
         app.db.run("update mailboxes set state = 'needs_reauth'").await;
         wait_until("nobody is listened to", async || app.hub.listening() == 0).await;

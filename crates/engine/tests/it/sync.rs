@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use domain::connector::{FolderSnapshot, ListingPage, SeenMessage};
 use domain::{Backfill, ConnectorError, FolderRole, MailboxSettings};
-use engine::accounts::mailboxes::ConnectRequest;
+use engine::operations::mailboxes::ConnectRequest;
 use outbound::Gateway;
 use store::testing::on_each_database;
+use testkit::MailboxOperations;
 use testkit::app::ADDRESS;
 use testkit::pages::{folder, page, placement, seen_message};
 use testkit::{AppOptions, ConnectorMethod, ScriptedApp, ScriptedConnector, TestApp};
@@ -309,7 +310,7 @@ async fn skipped_message_is_fetched_after_a_reconnect() {
         app.connector.queue_changes(page(vec![seen_message("m", "INBOX", &[])]));
         app.sync().await;
         let mailbox = app.tenant.find_mailbox("me@acme.test").await.unwrap().unwrap();
-        app.engine.disconnect(&mailbox, None).await.unwrap();
+        app.engine.disconnect(&mailbox).await.unwrap();
         assert_eq!(app.ledger().await, pairs(&[("m", "skipped")]));
 
         app.connector.fetches("m", "Subject: mended\n\nhello");

@@ -91,7 +91,7 @@ async fn measure(
         let tenant = engine.store.system().create_tenant(provider.as_str(), PlanTier::Standard).await?;
         let tenant = tenant.ok_or_else(|| Failure::problem("there is a tenant already"))?.id;
         let mut unit = engine.store.tenant(tenant).write();
-        unit.put_directory(&directory_definition(provider), None);
+        unit.put_directory(&directory_definition(provider), None, engine.store.system().now().await?);
         unit.commit().await?;
         let (first_seconds, first) = discover(&syncer, tenant, provider).await?;
         let (again_seconds, again) = discover(&syncer, tenant, provider).await?;

@@ -4,9 +4,10 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use domain::{SystemClock, TenantId};
+use domain::SystemClock;
 use engine::Progress;
 use engine::archive::backup::{RestoreTarget, restore};
+use engine::operations::{Invocation, installation};
 use serde::Serialize;
 use serde_json::json;
 use terminal::{Bar, Failure, Output, ProgressUnit, count, size};
@@ -16,12 +17,12 @@ use crate::config::Config;
 
 pub async fn backup(config: &Config, folder: &Path, out: Output) -> Result<ExitCode, Failure> {
     let engine = app::open(config).await?;
-    let after = json!({"out": folder.display().to_string()});
-    app::audit_start(&engine.store, TenantId::SYSTEM, "backup", "everything", after).await?;
+    let origin = app::origin();
+    let call = Invocation::begin(&engine, &origin).await?;
     let dump_url = config.dump_url().map(|url| url.expose().as_str());
     let progress = Arc::new(Progress::default());
     let bar = Bar::follow(&progress, ProgressUnit::Bytes, "objects");
-    let done = engine.backup(folder, dump_url, &progress).await?;
+    let done = installation::backup(&call, folder, dump_url, &progress).await.map_err(app::refused)?;
     drop(bar);
     if out.json {
         print(&done, folder, out)?;

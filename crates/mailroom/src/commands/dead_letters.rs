@@ -2,7 +2,9 @@
 
 use std::process::ExitCode;
 
-use domain::{JobState, TenantId};
+use domain::JobState;
+use engine::operations::Invocation;
+use engine::operations::dead_letters::{self, DeadLetters};
 use serde_json::json;
 use store::Store;
 use store::sql::jobs::{JobFilter, JobRow, ReplayOptions};
@@ -15,66 +17,36 @@ use crate::cli::jobs::{DeadLetterSelector, DeadLettersCommand, JobSelector};
 use crate::config::Config;
 
 pub async fn run(config: &Config, command: DeadLettersCommand, out: Output) -> Result<ExitCode, Failure> {
-    let store = app::open(config).await?.store;
+    let engine = app::open(config).await?;
+    let store = &engine.store;
     match command {
         DeadLettersCommand::List { selector, fingerprint, groups, limit, after } => {
-            let filter = JobFilter { fingerprint, ..filter(&store, &selector).await? };
+            let filter = JobFilter { fingerprint, ..filter(store, &selector).await? };
             if groups {
-                list_groups(&store, &filter, out).await?;
+                list_groups(store, &filter, out).await?;
             } else {
                 let dead = JobFilter { state: Some(JobState::Dead), ..filter };
-                print_jobs(&store, &dead, after, limit, out).await?;
+                print_jobs(store, &dead, after, limit, out).await?;
             }
         }
-        DeadLettersCommand::Show(job) => print_job(&store, &get_dead(&store, job.id).await?, out).await?,
+        DeadLettersCommand::Show(job) => print_job(store, &get_dead(store, job.id).await?, out).await?,
         DeadLettersCommand::Replay { selector, rate, payload } => {
-            let replay = ReplayOptions { per_second: rate, payload };
-            let replayed = match selector.id {
-                Some(id) => {
-                    let job = get_dead(&store, id).await?;
-                    let store = audited_one(&store, "dead_letters.replay", &job).await?;
-                    u64::from(store.system().replay_one(job.tenant_id, id, &replay).await?)
-                }
-                None => {
-                    let filter = selector_filter(&store, &selector).await?;
-                    audited_all(&store, "dead_letters.replay", &filter)
-                        .await?
-                        .system()
-                        .replay_dead(&filter, &replay)
-                        .await?
-                }
-            };
-            store.notify_other_processes().await?;
+            let options = ReplayOptions { per_second: rate, payload };
+            let letters = selected(store, &selector).await?;
+            let origin = app::origin();
+            let call = Invocation::begin(&engine, &origin).await?;
+            let replayed = dead_letters::replay(&call, &letters, &options).await.map_err(app::refused)?;
             done(replayed, "replayed", out)?;
         }
         DeadLettersCommand::Discard(selector) => {
-            let discarded = match selector.id {
-                Some(id) => {
-                    let job = get_dead(&store, id).await?;
-                    let store = audited_one(&store, "dead_letters.discard", &job).await?;
-                    u64::from(store.system().discard_one(job.tenant_id, id).await?)
-                }
-                None => {
-                    let filter = selector_filter(&store, &selector).await?;
-                    audited_all(&store, "dead_letters.discard", &filter).await?.system().discard_dead(&filter).await?
-                }
-            };
+            let letters = selected(store, &selector).await?;
+            let origin = app::origin();
+            let call = Invocation::begin(&engine, &origin).await?;
+            let discarded = dead_letters::discard(&call, &letters).await.map_err(app::refused)?;
             done(discarded, "discarded", out)?;
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Returns a store whose next commit also writes an audit entry for this dead letter.
-async fn audited_one(store: &Store, action: &'static str, job: &JobRow) -> Result<Store, Failure> {
-    app::audited_store(store, job.tenant_id, action, &job.id.to_string(), json!({"kind": job.kind})).await
-}
-
-/// The same for all dead letters that match; those of several tenants are in the system's audit log.
-async fn audited_all(store: &Store, action: &'static str, filter: &JobFilter) -> Result<Store, Failure> {
-    let tenant = filter.tenant.unwrap_or(TenantId::SYSTEM);
-    let after = json!({"kind": filter.kind, "fingerprint": filter.fingerprint});
-    app::audited_store(store, tenant, action, "all", after).await
 }
 
 async fn get_dead(store: &Store, id: domain::JobId) -> Result<JobRow, Failure> {
@@ -86,10 +58,13 @@ async fn get_dead(store: &Store, id: domain::JobId) -> Result<JobRow, Failure> {
     Err(Failure::problem(format!("job {id} is {state}, not dead; `mailroom dead-letters list` shows all dead letters")))
 }
 
-async fn selector_filter(store: &Store, selector: &DeadLetterSelector) -> Result<JobFilter, Failure> {
+async fn selected(store: &Store, selector: &DeadLetterSelector) -> Result<DeadLetters, Failure> {
+    if let Some(id) = selector.id {
+        return Ok(DeadLetters::One(Box::new(get_dead(store, id).await?)));
+    }
     let DeadLetterSelector { kind, tenant, fingerprint, .. } = selector;
     let of = JobSelector { kind: kind.clone(), tenant: tenant.clone() };
-    Ok(JobFilter { fingerprint: fingerprint.clone(), ..filter(store, &of).await? })
+    Ok(DeadLetters::All(JobFilter { fingerprint: fingerprint.clone(), ..filter(store, &of).await? }))
 }
 
 fn done(number: u64, what: &str, out: Output) -> Result<(), Failure> {

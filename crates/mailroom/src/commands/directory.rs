@@ -7,14 +7,15 @@ use domain::units::{DURATION_UNITS, parse_duration};
 use domain::{Backfill, DirectoryLocation, DirectoryRules, PersonSelector, Provider, TenantSettings};
 use engine::Engine;
 use engine::directory::{
-    DEFAULT_DISCOVERY_INTERVAL, DirectoryConfig, DiscoveryError, DiscoveryOutcome, DiscoveryReport, is_conflict,
+    DEFAULT_DISCOVERY_INTERVAL, DirectoryConfig, DiscoveryError, DiscoveryMode, DiscoveryOutcome, DiscoveryReport,
 };
+use engine::operations::{Invocation, Refusal, directories};
 use jiff::SignedDuration;
 use providers::app::AppUse;
 use providers::registry::DECLARATIONS;
 use serde_json::{Value, json};
-use store::TenantStore;
 use store::sql::directories::{Directory, DirectoryDefinition};
+use store::{Precondition, TenantStore};
 use terminal::{Failure, Output, count};
 
 use super::sync_options::read_backfill;
@@ -60,15 +61,9 @@ async fn set(config: &Config, engine: &Engine, args: SetDirectoryArgs, out: Outp
     let store = app::tenant_store(engine, &args.tenant.tenant).await?;
     let before = store.find_directory(provider).await?;
     let definition = definition(config, &store.tenant_settings().await?, &args, before.as_ref())?;
-    let after =
-        json!({"settings": &definition.settings, "rules": &definition.rules, "is_paused": definition.is_paused});
-    let audited = app::audited(engine, store.id, "directory.put", provider.as_str(), after).await?;
-    match audited.put_directory(store.id, &definition, before.as_ref()).await {
-        Err(e) if is_conflict(&e) => {
-            return Err(Failure::problem("this directory is being changed by another process; try again"));
-        }
-        put => put?,
-    }
+    let origin = app::origin();
+    let call = Invocation::begin(engine, &origin).await?;
+    directories::put(&call, store.id, before.as_ref(), &definition).await.map_err(refused)?;
     let name = provider.as_str();
     if out.json {
         return out.object(&json!({"provider": name, "is_new": before.is_none(), "is_paused": definition.is_paused}));
@@ -78,6 +73,13 @@ async fn set(config: &Config, engine: &Engine, args: SetDirectoryArgs, out: Outp
     }
     let every = SignedDuration::from_secs(definition.interval_seconds as i64);
     out.line(&format!("The directory at {name} is read as soon as a worker is free, and every {every:#}."))
+}
+
+fn refused(refusal: Refusal) -> Failure {
+    if refusal.is(Precondition::DirectoryChanged) {
+        return Failure::problem("this directory is being changed by another process; try again");
+    }
+    app::refused(refusal)
 }
 
 /// Builds the configuration; options that are not given stay as before.
@@ -206,7 +208,7 @@ async fn discover(
     if providers.is_empty() {
         return Err(Failure::problem("this tenant has no such directory; `mailroom directory set` sets one"));
     }
-    let syncer = app::syncer(config, engine, "command")?;
+    let (syncer, origin) = (app::syncer(config, engine, "command")?, app::origin());
     let mut is_held = false;
     for provider in providers {
         let name = provider.as_str();
@@ -216,8 +218,9 @@ async fn discover(
             print_run(name, "dry_run", &report.unwrap_or_default(), out)?;
             continue;
         }
-        let after = json!({"force": force});
-        app::audit_start(&engine.store, store.id, "directory.discover", name, after).await?;
+        let mode = if force { DiscoveryMode::Forced } else { DiscoveryMode::Usual };
+        let call = Invocation::begin(engine, &origin).await?;
+        directories::record_discovery(&call, store.id, provider, mode).await.map_err(app::refused)?;
         match syncer.discover(store.id, provider, force, &|| {}).await.map_err(|e| discovery_failure(name, &e))? {
             DiscoveryOutcome::Done(report) => print_run(name, "done", &report, out)?,
             DiscoveryOutcome::Held(report) => {
@@ -302,13 +305,9 @@ async fn remove(engine: &Engine, store: &TenantStore, provider: DirectoryProvide
     let provider = Provider::from(provider);
     let found = store.find_directory(provider).await?;
     let found = found.ok_or_else(|| Failure::problem("this tenant has no such directory"))?;
-    let audited = app::audited(engine, store.id, "directory.delete", provider.as_str(), Value::Null).await?;
-    match audited.remove_directory(store.id, &found).await {
-        Err(e) if is_conflict(&e) => {
-            return Err(Failure::problem("this directory is being changed by another process; try again"));
-        }
-        removed => removed?,
-    }
+    let origin = app::origin();
+    let call = Invocation::begin(engine, &origin).await?;
+    directories::delete(&call, store.id, &found).await.map_err(refused)?;
     if out.json {
         return out.object(&json!({"provider": provider.as_str(), "removed": true}));
     }

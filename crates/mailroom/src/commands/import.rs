@@ -1,20 +1,22 @@
 //! `mailroom import`
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use content::files::MailFileFormat;
-use domain::PlanTier;
+use domain::{Backfill, MailboxSettings, PlanTier, Provider};
 use engine::archive::import::{Batching, Import, ImportSummary, OpenImport};
+use engine::operations::mailboxes::{self, ConnectRequest};
+use engine::operations::{Invocation, emails};
 use engine::{Engine, Progress};
 use serde::Serialize;
-use serde_json::json;
-use store::TenantStore;
 use store::sql::mailboxes::Mailbox;
+use store::{Precondition, TenantStore};
 use terminal::{Bar, Failure, Output, ProgressUnit, count, note, process, size};
 
-use super::tenant::check_name;
+use super::tenant::create_unless_taken;
 use crate::app;
 use crate::cli::{self, ImportFormatArg};
 use crate::config::Config;
@@ -30,14 +32,9 @@ struct ImportOutput {
 /// Problems that are printed one by one; a folder may contain a million broken files.
 const MAX_REPORTED_PROBLEMS: u64 = 100;
 
-/// The paths that an audit entry lists of an import; it has the number of all.
-const MAX_AUDITED_PATHS: usize = 10;
-
 pub async fn run(config: &Config, args: cli::ImportArgs, out: Output) -> Result<ExitCode, Failure> {
     let engine = app::open(config).await?;
-    let audited: Vec<String> =
-        args.paths.iter().take(MAX_AUDITED_PATHS).map(|path| path.display().to_string()).collect();
-    let after = json!({"paths": audited, "path_count": args.paths.len()});
+    let paths = args.paths.clone();
     let import = Import {
         paths: args.paths,
         format: match args.format {
@@ -52,8 +49,7 @@ pub async fn run(config: &Config, args: cli::ImportArgs, out: Output) -> Result<
     // Before a tenant is created: a wrong path must leave nothing behind.
     let opened = import.open(&engine.limits, &engine.spool).map_err(anyhow::Error::from)?;
     let mailbox = ensure_mailbox(&engine, &args.tenant, &args.mailbox).await?;
-    app::audit_start(&engine.store, mailbox.tenant_id, "email.import", &mailbox.address, after).await?;
-    let summary = with_bar(&engine, &mailbox, opened).await?;
+    let summary = with_bar(&engine, &mailbox, &paths, opened).await?;
     if out.json {
         out.object(&ImportOutput { summary, peak_memory_bytes: process::peak_memory() })?;
     } else {
@@ -73,7 +69,12 @@ pub fn batching(config: &Config) -> Batching {
     Batching { messages: settings.batch_messages, bytes: settings.batch_bytes, in_flight: settings.in_flight }
 }
 
-pub async fn with_bar(engine: &Engine, mailbox: &Mailbox, opened: OpenImport) -> Result<ImportSummary, Failure> {
+async fn with_bar(
+    engine: &Engine,
+    mailbox: &Mailbox,
+    paths: &[PathBuf],
+    opened: OpenImport,
+) -> Result<ImportSummary, Failure> {
     let progress = Arc::new(Progress::default());
     let bar = Arc::new(Bar::follow(&progress, ProgressUnit::Bytes, "messages"));
     let (printer, reported) = (bar.clone(), AtomicU64::new(0));
@@ -84,7 +85,9 @@ pub async fn with_bar(engine: &Engine, mailbox: &Mailbox, opened: OpenImport) ->
         }
         _ => {}
     });
-    Ok(engine.import(mailbox, opened, progress, on_problem).await?)
+    let origin = app::origin();
+    let call = Invocation::begin(engine, &origin).await?;
+    emails::import(&call, mailbox, paths, opened, progress, on_problem).await.map_err(app::refused)
 }
 
 /// Finds or creates the mailbox. Imports are how people start, so a new tenant or address is created rather than refused.
@@ -98,7 +101,27 @@ async fn ensure_mailbox(engine: &Engine, tenant: &str, mailbox: &str) -> Result<
     if let Some(found) = store.find_mailbox(mailbox).await? {
         return Ok(found);
     }
-    Ok(store.ensure_files_mailbox(&address.ok_or_else(|| not_an_address(mailbox))?).await?)
+    create_mailbox(engine, &store, address.ok_or_else(|| not_an_address(mailbox))?).await
+}
+
+/// Creates the mailbox. Of concurrent imports, one creates it.
+async fn create_mailbox(engine: &Engine, store: &TenantStore, address: String) -> Result<Mailbox, Failure> {
+    let origin = app::origin();
+    let call = Invocation::begin(engine, &origin).await?;
+    let request = ConnectRequest {
+        provider: Provider::Files,
+        address,
+        settings: MailboxSettings::default(),
+        secret: None,
+        backfill: Backfill::All,
+    };
+    match mailboxes::create(&call, store.id, &request).await {
+        Err(refusal) if refusal.is(Precondition::MailboxExists) => {
+            let found = store.find_mailbox(&request.address).await?;
+            found.ok_or_else(|| Failure::problem("the mailbox was removed in the meantime"))
+        }
+        created => created.map_err(app::refused),
+    }
 }
 
 fn not_an_address(mailbox: &str) -> Failure {
@@ -106,14 +129,12 @@ fn not_an_address(mailbox: &str) -> Failure {
 }
 
 async fn ensure_tenant(engine: &Engine, name: &str) -> Result<TenantStore, Failure> {
-    let system = engine.store.system();
-    if let Some(tenant) = system.find_tenant(name).await? {
+    if let Some(tenant) = engine.store.system().find_tenant(name).await? {
         let store = engine.store.tenant(tenant.id);
         app::check_tenant_active(&store, name).await?;
         return Ok(store);
     }
-    check_name(name)?;
-    if system.create_tenant(name, PlanTier::Standard).await?.is_some() {
+    if create_unless_taken(engine, name, PlanTier::Standard).await?.is_some() {
         note(&format!("Created tenant {name}."));
     }
     app::tenant_store(engine, name).await

@@ -1,13 +1,15 @@
 //! `mailroom jobs …`
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use domain::units::{DURATION_UNITS, parse_duration};
-use domain::{JobId, JobState, Lane, PlanTier, TenantId};
+use domain::{JobId, JobState, Lane, PlanTier};
+use engine::Engine;
+use engine::operations::jobs::EnqueueRequest;
+use engine::operations::{self, Invocation, Origin, Refusal};
 use serde_json::{Value, json};
-use store::sql::jobs::{CancelOutcome, JobFilter, JobRow, JobScope, LimitChange, NewJob, RetryOutcome, StartTime};
-use store::{Precondition, Store, StoreError};
+use store::sql::jobs::{CancelOutcome, JobFilter, JobRow, JobScope, LimitChange, RetryOutcome};
+use store::{Precondition, Store};
 use terminal::{Failure, Output, count};
 
 use super::job_output::{TenantNames, find_owner, job_line, print_job, print_jobs};
@@ -16,11 +18,9 @@ use crate::cli::PlanArg;
 use crate::cli::jobs::{EnqueueArgs, JobSelector, JobsCommand, LaneArg, LimitTarget, LimitValue, PauseTarget};
 use crate::config::Config;
 
-/// Jobs per commit.
-const ENQUEUE_BATCH_JOBS: u64 = 1000;
-
 pub async fn run(config: &Config, command: JobsCommand, out: Output) -> Result<ExitCode, Failure> {
-    let store = app::open(config).await?.store;
+    let engine = app::open(config).await?;
+    let (store, origin) = (engine.store.clone(), app::origin());
     match command {
         JobsCommand::Stats => super::job_stats::show(&store, out).await?,
         JobsCommand::List { state, selector, limit, after } => {
@@ -29,14 +29,16 @@ pub async fn run(config: &Config, command: JobsCommand, out: Output) -> Result<E
         }
         JobsCommand::Show(job) => print_job(&store, &get(&store, job.id).await?, out).await?,
         JobsCommand::Why(job) => why(&store, job.id, out).await?,
-        JobsCommand::Retry(job) => retry(&store, job.id, out).await?,
-        JobsCommand::Cancel { job, reason } => cancel(&store, job.id, &reason, out).await?,
-        JobsCommand::Move { job, lane } => move_to(&store, job.id, lane, out).await?,
-        JobsCommand::Pause(target_args) => set_paused(&store, &target_args, true, out).await?,
-        JobsCommand::Resume(target_args) => set_paused(&store, &target_args, false, out).await?,
-        JobsCommand::Limit { target, running, waiting } => limit(&store, &target, running, waiting, out).await?,
-        JobsCommand::Weight { plan, weight } => set_weight(&store, plan, weight, out).await?,
-        JobsCommand::Enqueue(args) => enqueue(&store, &args, out).await?,
+        JobsCommand::Retry(job) => retry(&engine, &origin, job.id, out).await?,
+        JobsCommand::Cancel { job, reason } => cancel(&engine, &origin, job.id, &reason, out).await?,
+        JobsCommand::Move { job, lane } => move_to(&engine, &origin, job.id, lane, out).await?,
+        JobsCommand::Pause(target_args) => set_paused(&engine, &origin, &target_args, true, out).await?,
+        JobsCommand::Resume(target_args) => set_paused(&engine, &origin, &target_args, false, out).await?,
+        JobsCommand::Limit { target, running, waiting } => {
+            limit(&engine, &origin, &target, running, waiting, out).await?;
+        }
+        JobsCommand::Weight { plan, weight } => set_weight(&engine, &origin, plan, weight, out).await?,
+        JobsCommand::Enqueue(args) => enqueue(&engine, &origin, &args, out).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -47,21 +49,6 @@ pub async fn filter(store: &Store, of: &JobSelector) -> Result<JobFilter, Failur
         None => None,
     };
     Ok(JobFilter { kind: of.kind.clone(), tenant, ..JobFilter::default() })
-}
-
-/// Returns a store whose next commit also writes an audit entry for this change of a job.
-async fn audited(store: &Store, action: &'static str, job: &JobRow, after: Value) -> Result<Store, Failure> {
-    app::audited_store(store, job.tenant_id, action, &job.id.to_string(), after).await
-}
-
-/// The same for a change of all jobs of a lane, kind or tenant; that of a lane or kind is in the system's audit log.
-async fn audited_scope(store: &Store, action: &'static str, scope: &JobScope, after: Value) -> Result<Store, Failure> {
-    let (tenant, target) = match scope {
-        JobScope::Tenant(tenant) => (*tenant, tenant.to_string()),
-        JobScope::Lane(lane) => (TenantId::SYSTEM, lane.as_str().to_owned()),
-        JobScope::Kind(kind) => (TenantId::SYSTEM, kind.clone()),
-    };
-    app::audited_store(store, tenant, action, &target, after).await
 }
 
 pub async fn get(store: &Store, id: JobId) -> Result<JobRow, Failure> {
@@ -85,23 +72,21 @@ async fn why(store: &Store, id: JobId, out: Output) -> Result<(), Failure> {
     explanation.reasons.iter().try_for_each(|why| out.line(&terminal::one_line(&why.sentence(), 1000)))
 }
 
-async fn retry(store: &Store, id: JobId, out: Output) -> Result<(), Failure> {
-    let job = get(store, id).await?;
-    if !matches!(job.state, JobState::Scheduled | JobState::Retry | JobState::Dead | JobState::Cancelled) {
-        return Err(not_retried(id, job.state));
-    }
-    let store = &audited(store, "job.retry", &job, Value::Null).await?;
-    let Some(outcome) = store.system().retry_now(id).await? else { return get(store, id).await.map(drop) };
-    let sentence = match outcome {
-        RetryOutcome::Due => format!("Job {id} is ready now."),
-        RetryOutcome::Replayed => format!("Job {id} starts again with all its attempts."),
-        RetryOutcome::Not { state } => return Err(not_retried(id, state)),
-    };
-    store.notify_other_processes().await?;
+async fn retry(engine: &Engine, origin: &Origin, id: JobId, out: Output) -> Result<(), Failure> {
+    let job = get(&engine.store, id).await?;
+    let call = Invocation::begin(engine, origin).await?;
+    let retried = operations::jobs::retry(&call, &job).await;
+    let outcome = retried.map_err(|refusal: Refusal| match refusal {
+        Refusal::Conflict(_) => not_retried(id, job.state),
+        refusal => app::refused(refusal),
+    })?;
     if out.json {
         return out.object(&json!({"id": id, "outcome": outcome_name(outcome)}));
     }
-    out.line(&sentence)
+    match outcome {
+        RetryOutcome::Replayed => out.line(&format!("Job {id} starts again with all its attempts.")),
+        _ => out.line(&format!("Job {id} is ready now.")),
+    }
 }
 
 fn not_retried(id: JobId, state: JobState) -> Failure {
@@ -119,15 +104,18 @@ fn outcome_name(outcome: RetryOutcome) -> &'static str {
     }
 }
 
-async fn cancel(store: &Store, id: JobId, reason: &str, out: Output) -> Result<(), Failure> {
-    let job = get(store, id).await?;
-    let store = &audited(store, "job.cancel", &job, json!({"reason": reason})).await?;
-    let (name, sentence) = match store.system().cancel_job(job.tenant_id, id, reason).await? {
-        CancelOutcome::Cancelled => ("cancelled", format!("Job {id} is cancelled.")),
-        CancelOutcome::Requested => ("asked", format!("Job {id} is running and was asked to stop.")),
-        CancelOutcome::NotLive => {
-            return Err(Failure::problem(format!("job {id} has already ended and cannot be cancelled")));
-        }
+async fn cancel(engine: &Engine, origin: &Origin, id: JobId, reason: &str, out: Output) -> Result<(), Failure> {
+    let job = get(&engine.store, id).await?;
+    let call = Invocation::begin(engine, origin).await?;
+    let cancelled = operations::jobs::cancel(&call, &job, reason).await;
+    let outcome = cancelled.map_err(|refusal: Refusal| match refusal {
+        Refusal::Conflict(_) => Failure::problem(format!("job {id} has already ended and cannot be cancelled")),
+        refusal => app::refused(refusal),
+    })?;
+    let (name, sentence) = if outcome == CancelOutcome::Cancelled {
+        ("cancelled", format!("Job {id} is cancelled."))
+    } else {
+        ("asked", format!("Job {id} is running and was asked to stop."))
     };
     if out.json {
         return out.object(&json!({"id": id, "outcome": name}));
@@ -135,14 +123,13 @@ async fn cancel(store: &Store, id: JobId, reason: &str, out: Output) -> Result<(
     out.line(&sentence)
 }
 
-async fn move_to(store: &Store, id: JobId, lane: LaneArg, out: Output) -> Result<(), Failure> {
-    let (job, lane) = (get(store, id).await?, Lane::from(lane));
-    if !job.is_live() {
-        return Err(Failure::problem(format!("job {id} has ended and cannot be moved")));
-    }
-    let store = &audited(store, "job.move", &job, json!({"lane": lane})).await?;
-    let moved = store.system().move_job(job.tenant_id, id, lane).await?;
-    store.notify_other_processes().await?;
+async fn move_to(engine: &Engine, origin: &Origin, id: JobId, lane: LaneArg, out: Output) -> Result<(), Failure> {
+    let (job, lane) = (get(&engine.store, id).await?, Lane::from(lane));
+    let call = Invocation::begin(engine, origin).await?;
+    let moved = operations::jobs::move_to(&call, &job, lane).await.map_err(|refusal: Refusal| match refusal {
+        Refusal::Conflict(_) => Failure::problem(format!("job {id} has ended and cannot be moved")),
+        refusal => app::refused(refusal),
+    })?;
     if out.json {
         return out.object(&json!({"id": id, "lane": lane, "changed": moved}));
     }
@@ -164,15 +151,22 @@ async fn target(
     })
 }
 
-async fn set_paused(store: &Store, target_args: &PauseTarget, is_paused: bool, out: Output) -> Result<(), Failure> {
-    let target = target(store, target_args.lane, target_args.kind.as_deref(), target_args.tenant.as_deref()).await?;
-    let action = if is_paused { "queue.pause" } else { "queue.resume" };
-    let store = &audited_scope(store, action, &target, Value::Null).await?;
-    let changed =
-        if is_paused { store.system().pause_jobs(&target).await? } else { store.system().resume_jobs(&target).await? };
-    if !is_paused {
-        store.notify_other_processes().await?;
-    }
+async fn set_paused(
+    engine: &Engine,
+    origin: &Origin,
+    target_args: &PauseTarget,
+    is_paused: bool,
+    out: Output,
+) -> Result<(), Failure> {
+    let PauseTarget { lane, kind, tenant } = target_args;
+    let target = target(&engine.store, *lane, kind.as_deref(), tenant.as_deref()).await?;
+    let call = Invocation::begin(engine, origin).await?;
+    let changed = if is_paused {
+        operations::queues::pause(&call, &target).await
+    } else {
+        operations::queues::resume(&call, &target).await
+    };
+    let changed = changed.map_err(app::refused)?;
     if out.json {
         let (what, which) = named(&target);
         return out.object(&json!({what: which, "is_paused": is_paused, "changed": changed}));
@@ -195,20 +189,16 @@ fn named(target: &JobScope) -> (&'static str, Value) {
 }
 
 async fn limit(
-    store: &Store,
+    engine: &Engine,
+    origin: &Origin,
     which: &LimitTarget,
     running: Option<LimitValue>,
     waiting: Option<LimitValue>,
     out: Output,
 ) -> Result<(), Failure> {
-    let target = target(store, None, which.kind.as_deref(), which.tenant.as_deref()).await?;
-    let store = &audited_scope(store, "queue.limit", &target, limit_json(json!({}), running, waiting)).await?;
-    match &target {
-        JobScope::Tenant(tenant) => store.system().limit_tenant(*tenant, change(running), change(waiting)).await?,
-        JobScope::Kind(kind) => store.system().limit_kind(kind, change(running)).await?,
-        JobScope::Lane(_) => return Err(Failure::usage("lanes have no limits; use --tenant or --kind")),
-    }
-    store.notify_other_processes().await?;
+    let target = target(&engine.store, None, which.kind.as_deref(), which.tenant.as_deref()).await?;
+    let call = Invocation::begin(engine, origin).await?;
+    operations::queues::limit(&call, &target, change(running), change(waiting)).await.map_err(app::refused)?;
     let (what, name) = named(&target);
     if out.json {
         return out.object(&limit_json(json!({what: name}), running, waiting));
@@ -246,72 +236,49 @@ fn change(most: Option<LimitValue>) -> LimitChange {
     }
 }
 
-async fn set_weight(store: &Store, plan: PlanArg, weight: u64, out: Output) -> Result<(), Failure> {
+async fn set_weight(engine: &Engine, origin: &Origin, plan: PlanArg, weight: u64, out: Output) -> Result<(), Failure> {
     let plan = match plan {
         PlanArg::Standard => PlanTier::Standard,
         PlanArg::Vip => PlanTier::Vip,
     };
-    let after = json!({"weight": weight});
-    let store = app::audited_store(store, TenantId::SYSTEM, "queue.weight", plan.as_str(), after).await?;
-    store.system().set_weight(plan, weight).await?;
+    let call = Invocation::begin(engine, origin).await?;
+    operations::queues::set_weight(&call, plan, weight).await.map_err(app::refused)?;
     if out.json {
         return out.object(&json!({"plan": plan, "weight": weight}));
     }
     out.line(&format!("Tenants of plan {} have weight {weight} now.", plan.as_str()))
 }
 
-async fn enqueue(store: &Store, args: &EnqueueArgs, out: Output) -> Result<(), Failure> {
-    let tenant = find_owner(store, &args.tenant).await?;
+async fn enqueue(engine: &Engine, origin: &Origin, args: &EnqueueArgs, out: Output) -> Result<(), Failure> {
+    let tenant = find_owner(&engine.store, &args.tenant).await?;
     let delay = args
         .delay
         .as_deref()
         .map(parse_duration)
         .transpose()
         .map_err(|_| Failure::usage(format!("--in must be a duration such as 10m; units are {DURATION_UNITS}")))?;
-    // The payload may hold what is nobody's business.
-    let after = json!({"count": args.count});
-    let store = &app::audited_store(store, tenant, "job.enqueue", &args.kind, after).await?;
-    let (mut added, mut last) = (0, None);
-    while added < args.count {
-        let batch: Vec<NewJob> =
-            (0..ENQUEUE_BATCH_JOBS.min(args.count - added)).map(|_| new_job(store, args, delay)).collect();
-        let (size, id) = (batch.len() as u64, batch.last().map(|job| job.id));
-        let mut unit = store.system().write_for(tenant);
-        unit.admit(size);
-        unit.enqueue(batch);
-        unit.commit().await.map_err(|e| enqueue_failure(e, added))?;
-        (added, last) = (added + size, id);
-    }
-    store.notify_other_processes().await?;
-    if out.json {
-        return out.object(&json!({"added": added, "id": last.filter(|_| added == 1)}));
-    }
-    match last {
-        Some(id) if added == 1 => out.line(&format!("Added job {id}.")),
-        _ => out.line(&format!("Added {} jobs.", count(added))),
-    }
-}
-
-fn new_job(store: &Store, args: &EnqueueArgs, delay: Option<Duration>) -> NewJob {
-    NewJob {
-        id: JobId::new(store.clock()),
+    let request = EnqueueRequest {
         kind: args.kind.clone(),
         lane: args.lane.into(),
         payload: args.payload.clone(),
-        when: delay.map_or(StartTime::Now, StartTime::In),
-        unique: None,
-        order_key: None,
-        after: Vec::new(),
-        traceparent: Some(jobs::trace::new_traceparent(&domain::SystemRandom)),
+        delay,
+        count: args.count,
+    };
+    let call = Invocation::begin(engine, origin).await?;
+    let enqueued = operations::jobs::enqueue(&call, tenant, &request).await.map_err(app::refused)?;
+    if enqueued.is_cut {
+        return Err(Failure::problem(format!(
+            "{}, and {} were added; wait, or raise it with `mailroom jobs limit --tenant … --waiting N`",
+            Precondition::TooManyWaitingJobs,
+            count(enqueued.count)
+        )));
     }
-}
-
-fn enqueue_failure(e: StoreError, added: u64) -> Failure {
-    match e {
-        StoreError::Precondition(full @ Precondition::TooManyWaitingJobs) => Failure::problem(format!(
-            "{full}, and {} were added; wait, or raise it with `mailroom jobs limit --tenant … --waiting N`",
-            count(added)
-        )),
-        e => e.into(),
+    let last = enqueued.last.filter(|_| enqueued.count == 1);
+    if out.json {
+        return out.object(&json!({"added": enqueued.count, "id": last}));
+    }
+    match last {
+        Some(id) => out.line(&format!("Added job {id}.")),
+        None => out.line(&format!("Added {} jobs.", count(enqueued.count))),
     }
 }

@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use domain::ApiKeyId;
 use domain::units::{DURATION_UNITS, parse_duration};
 use engine::Engine;
-use engine::credentials::api_keys::{self, NewKey};
+use engine::credentials::api_keys::SCOPES;
+use engine::operations::api_keys::{self, NewKey};
+use engine::operations::{Invocation, Refusal};
 use jiff::Timestamp;
 use serde_json::json;
 use store::TenantStore;
@@ -37,18 +39,16 @@ async fn create(
     expires: Option<&str>,
     out: Output,
 ) -> Result<(), Failure> {
-    if let Some(unknown) = scopes.iter().find(|scope| !api_keys::SCOPES.contains(&scope.as_str())) {
-        return Err(Failure::usage(format!("{unknown:?} is not a scope; use any of {}", api_keys::SCOPES.join(", "))));
+    if let Some(unknown) = scopes.iter().find(|scope| !SCOPES.contains(&scope.as_str())) {
+        return Err(Failure::usage(format!("{unknown:?} is not a scope; use any of {}", SCOPES.join(", "))));
     }
     let tenant = app::find_tenant(&engine.store, tenant).await?.id;
-    let created_at = engine.store.clock().now();
-    let expires_at = expires.map(|text| expiry(created_at, text)).transpose()?;
-    let (id, key) = api_keys::new_key(engine.store.clock())?;
-    let after = json!({"id": id, "name": name, "scopes": scopes, "expires_at": expires_at});
-    let audited = app::audited(engine, tenant, "api_key.create", &id.to_string(), after).await?;
-    let new = NewKey { id, key: &key, name, scopes, expires_at, created_at };
-    api_keys::store_key(&audited.store.tenant(tenant), &new).await?;
-    let key = key.expose();
+    let origin = app::origin();
+    let call = Invocation::begin(engine, &origin).await?;
+    let expires_at = expires.map(|text| expiry(call.now, text)).transpose()?;
+    let new = NewKey { name: name.to_owned(), scopes: scopes.to_vec(), expires_at };
+    let created = api_keys::create(&call, tenant, new).await.map_err(app::refused)?;
+    let (id, key) = (created.id, created.key.expose());
     if out.json {
         return out.object(&json!({"id": id, "name": name, "scopes": scopes, "expires_at": expires_at, "key": key}));
     }
@@ -92,10 +92,14 @@ async fn revoke(engine: &Engine, tenant: &str, id: &str, out: Output) -> Result<
     let parsed: ApiKeyId =
         id.parse().map_err(|_| Failure::usage(format!("{id:?} is not a key's id; `mailroom key list` shows them")))?;
     let tenant = app::find_tenant(&engine.store, tenant).await?.id;
-    let audited = app::audited(engine, tenant, "api_key.revoke", id, serde_json::Value::Null).await?;
-    if !audited.store.tenant(tenant).revoke_api_key(parsed).await? {
-        return Err(Failure::problem(format!("this tenant has no valid key {id}; `mailroom key list` shows its keys")));
-    }
+    let origin = app::origin();
+    let call = Invocation::begin(engine, &origin).await?;
+    api_keys::revoke(&call, tenant, parsed).await.map_err(|refusal: Refusal| match refusal {
+        Refusal::NotFound(_) => {
+            Failure::problem(format!("this tenant has no valid key {id}; `mailroom key list` shows its keys"))
+        }
+        refusal => app::refused(refusal),
+    })?;
     if out.json {
         out.object(&json!({"id": parsed, "revoked": true}))
     } else {

@@ -5,14 +5,12 @@ use std::process::ExitCode;
 use content::query;
 use domain::EmailId;
 use engine::archive::search::all_matching;
+use engine::operations::{Invocation, emails};
 use serde_json::json;
 use terminal::{Failure, Output, count};
 
 use crate::app;
 use crate::config::Config;
-
-/// The ids that an audit entry lists of a purge; it has the number of all.
-const MAX_AUDITED_IDS: usize = 1000;
 
 /// Emails to purge.
 pub enum PurgeSelection {
@@ -49,9 +47,9 @@ pub async fn run(
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let after = json!({"found": ids.len(), "ids": &ids[..ids.len().min(MAX_AUDITED_IDS)]});
-    let audited = app::audited_store(&engine.store, store.id, "email.purge", &store.id.to_string(), after).await?;
-    let purged = engine.purge(&audited.tenant(store.id), &ids).await?;
+    let origin = app::origin();
+    let call = Invocation::begin(&engine, &origin).await?;
+    let purged = emails::purge(&call, store.id, &ids).await.map_err(app::refused)?;
     if out.json {
         out.object(&json!({"found": ids.len(), "purged": purged}))?;
     } else {

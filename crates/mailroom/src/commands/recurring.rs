@@ -2,10 +2,11 @@
 
 use std::process::ExitCode;
 
-use ::jobs::recurring::{self, CronTimes, RecurringError};
-use domain::TenantId;
+use ::jobs::recurring::CronTimes;
+use domain::{JobId, TenantId};
+use engine::operations::{Invocation, recurring};
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::json;
 use store::Store;
 use store::sql::schedules::Schedule;
 use terminal::{Failure, Output};
@@ -19,32 +20,30 @@ use crate::config::Config;
 const TIMES_SHOWN: usize = 5;
 
 pub async fn run(config: &Config, command: RecurringCommand, out: Output) -> Result<ExitCode, Failure> {
-    let store = app::open(config).await?.store;
+    let engine = app::open(config).await?;
+    let (store, origin) = (&engine.store, app::origin());
     match command {
-        RecurringCommand::List => list(&store, out).await?,
+        RecurringCommand::List => list(store, out).await?,
         RecurringCommand::Run(one) => {
-            let schedule = get(&store, &one.name).await?;
-            run_now(&audited(&store, "recurring.run", &schedule).await?, &schedule, out).await?;
+            let schedule = get(store, &one.name).await?;
+            let call = Invocation::begin(&engine, &origin).await?;
+            let job = recurring::run(&call, &schedule).await.map_err(app::refused)?;
+            print_run(&schedule.name, job, out)?;
         }
         RecurringCommand::Pause(one) => {
-            let schedule = get(&store, &one.name).await?;
-            let store = audited(&store, "recurring.pause", &schedule).await?;
-            let changed = store.system().pause_schedule(schedule.tenant_id, &schedule.name).await?;
+            let schedule = get(store, &one.name).await?;
+            let call = Invocation::begin(&engine, &origin).await?;
+            let changed = recurring::pause(&call, &schedule).await.map_err(app::refused)?;
             print_paused(&schedule.name, true, changed, out)?;
         }
         RecurringCommand::Resume(one) => {
-            let schedule = get(&store, &one.name).await?;
-            let store = audited(&store, "recurring.resume", &schedule).await?;
-            let changed = recurring::resume(&store, store.clock(), &schedule).await.map_err(failure)?;
+            let schedule = get(store, &one.name).await?;
+            let call = Invocation::begin(&engine, &origin).await?;
+            let changed = recurring::resume(&call, &schedule).await.map_err(app::refused)?;
             print_paused(&schedule.name, false, changed, out)?;
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Returns a store whose next commit also writes an audit entry for this change of a schedule.
-async fn audited(store: &Store, action: &'static str, schedule: &Schedule) -> Result<Store, Failure> {
-    app::audited_store(store, schedule.tenant_id, action, &schedule.name, Value::Null).await
 }
 
 async fn get(store: &Store, name: &str) -> Result<Schedule, Failure> {
@@ -91,14 +90,12 @@ fn upcoming(store: &Store, schedule: &Schedule) -> (Vec<Timestamp>, Option<Strin
     }
 }
 
-async fn run_now(store: &Store, schedule: &Schedule, out: Output) -> Result<(), Failure> {
-    let name = &schedule.name;
-    let Some(id) = recurring::run_now(store, store.clock(), schedule).await.map_err(failure)? else {
+fn print_run(name: &str, job: Option<JobId>, out: Output) -> Result<(), Failure> {
+    let Some(id) = job else {
         return Err(Failure::problem(format!(
             "the last run of {name} has not ended, and runs must not overlap; try again later"
         )));
     };
-    store.notify_other_processes().await?;
     if out.json {
         return out.object(&json!({"name": name, "id": id}));
     }
@@ -111,11 +108,4 @@ fn print_paused(name: &str, is_paused: bool, changed: bool, out: Output) -> Resu
     }
     let already = if changed { "now" } else { "already" };
     out.line(&format!("{name} is {already} {}.", if is_paused { "paused" } else { "on" }))
-}
-
-fn failure(e: RecurringError) -> Failure {
-    match e {
-        RecurringError::Store(e) => e.into(),
-        e => Failure::problem(e.to_string()),
-    }
 }

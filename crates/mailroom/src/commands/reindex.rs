@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use domain::{Clock, JobState, SystemClock};
 use engine::archive::reindex::{Reindex, ReindexRun, ReindexScope};
+use engine::operations::{Invocation, emails};
 use engine::{Engine, Progress};
 use jiff::{SignedDuration, Timestamp};
 use jobs::{Job, Worker};
@@ -40,11 +41,11 @@ pub async fn run(config: &Config, args: &cli::ReindexArgs, out: Output) -> Resul
         // No work is done for the others.
         None => engine.store.system().list_tenants().await?.into_iter().filter(|tenant| tenant.is_active).collect(),
     };
+    let origin = app::origin();
     let mut requested = Vec::with_capacity(tenants.len());
     for tenant in &tenants {
-        let after = json!({"scope": scope, "since": since});
-        let audited = app::audited(&engine, tenant.id, "email.reindex", &tenant.id.to_string(), after).await?;
-        let is_new = audited.request_reindex(tenant.id, scope, since).await?;
+        let call = Invocation::begin(&engine, &origin).await?;
+        let is_new = emails::reindex(&call, tenant.id, scope, since).await.map_err(app::refused)?;
         requested.push((tenant, is_new));
     }
     if args.background {

@@ -2,8 +2,7 @@
 
 use std::process::ExitCode;
 
-use domain::TenantId;
-use serde_json::Value;
+use engine::operations::{Invocation, installation};
 use terminal::{Failure, Output, count, note};
 
 use crate::app;
@@ -13,8 +12,9 @@ use crate::config::Config;
 pub async fn rotate(config: &Config, args: &cli::RotateArgs, out: Output) -> Result<ExitCode, Failure> {
     app::forbid_core_dumps()?;
     let engine = app::open(config).await?;
-    app::audit_start(&engine.store, TenantId::SYSTEM, "secrets.rotate", "master key", Value::Null).await?;
-    let rotated = engine.vault.rotate(args.new_key_file.as_deref()).await?;
+    let origin = app::origin();
+    let call = Invocation::begin(&engine, &origin).await?;
+    let rotated = installation::rotate_secrets(&call, args.new_key_file.as_deref()).await.map_err(app::refused)?;
     if out.json {
         out.object(&rotated)?;
     } else {

@@ -2,11 +2,13 @@
 
 use std::process::ExitCode;
 
-use domain::{PlanTier, TenantId, TenantSettings};
+use domain::{PlanTier, TenantSettings};
 use engine::Engine;
+use engine::operations::Invocation;
+use engine::operations::tenants::{self, NewTenant, TenantChange};
 use serde_json::json;
 use store::sql::tenants::Tenant;
-use store::{Precondition, Store, StoreError};
+use store::{Precondition, Store};
 use terminal::{Failure, Output, count};
 
 use super::{mailbox, tenant_settings};
@@ -30,27 +32,32 @@ pub async fn run(config: &Config, command: TenantCommand, out: Output) -> Result
 }
 
 async fn create(engine: &Engine, name: &str, plan: PlanArg, out: Output) -> Result<(), Failure> {
-    check_name(name)?;
     let plan = match plan {
         PlanArg::Standard => PlanTier::Standard,
         PlanArg::Vip => PlanTier::Vip,
     };
-    let id = TenantId::new(engine.store.clock());
-    let tenant = Tenant::new(id, name, plan, engine.store.system().now().await?);
-    let audited = app::audited(engine, id, "tenant.create", &id.to_string(), json!(tenant)).await?;
-    match audited.store.system().add_tenant(&tenant).await {
-        Err(StoreError::Precondition(Precondition::TenantNameTaken)) => {
-            return Err(Failure::problem(format!("there is already a tenant {name:?}; choose another name")));
-        }
-        added => added?,
-    }
+    let Some(tenant) = create_unless_taken(engine, name, plan).await? else {
+        return Err(Failure::problem(format!("there is already a tenant {name:?}; choose another name")));
+    };
     if out.json {
         return out.object(&tenant);
     }
     out.line(&format!("Created tenant {} ({}).", tenant.name, tenant.id))
 }
 
-pub fn check_name(name: &str) -> Result<(), Failure> {
+/// Creates a tenant. Returns `None` if the name is taken.
+pub async fn create_unless_taken(engine: &Engine, name: &str, plan: PlanTier) -> Result<Option<Tenant>, Failure> {
+    check_name(name)?;
+    let origin = app::origin();
+    let call = Invocation::begin(engine, &origin).await?;
+    let new = NewTenant { name: name.to_owned(), plan, settings: TenantSettings::default() };
+    match tenants::create(&call, new).await {
+        Err(refusal) if refusal.is(Precondition::TenantNameTaken) => Ok(None),
+        created => created.map(Some).map_err(app::refused),
+    }
+}
+
+fn check_name(name: &str) -> Result<(), Failure> {
     if domain::tenant::is_valid_name(name) {
         return Ok(());
     }
@@ -115,9 +122,13 @@ async fn set_active(engine: &Engine, name: &str, is_active: bool, out: Output) -
     if tenant.erasing_at.is_some() {
         return Err(Failure::problem(format!("tenant {name} is being erased and cannot be restored")));
     }
-    let (id, after) = (tenant.id, json!({"is_active": is_active}));
-    let audited = app::audited(engine, id, "tenant.change", &id.to_string(), after).await?;
-    let changed = audited.store.system().set_tenant_active(id, is_active).await?;
+    let changed = tenant.is_active != is_active;
+    if changed {
+        let origin = app::origin();
+        let call = Invocation::begin(engine, &origin).await?;
+        let change = TenantChange { is_active: Some(is_active), ..TenantChange::default() };
+        tenants::change(&call, &tenant, change).await.map_err(app::refused)?;
+    }
     if out.json {
         return out.object(&json!({"id": tenant.id, "is_active": is_active, "changed": changed}));
     }

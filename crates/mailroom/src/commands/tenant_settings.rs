@@ -2,8 +2,9 @@
 
 use domain::TenantSettings;
 use engine::Engine;
+use engine::operations::Invocation;
+use engine::operations::tenants::{self, TenantChange};
 use jiff::SignedDuration;
-use serde_json::json;
 use store::sql::tenants::Tenant;
 use terminal::{Failure, Output, size};
 
@@ -24,10 +25,10 @@ pub async fn set(engine: &Engine, args: &SetTenantArgs, out: Output) -> Result<(
         // A script that is run again finds it as it left it.
         return show(&before, out);
     }
-    let (id, now) = (before.id, engine.store.system().now().await?);
-    let audited = app::audited(engine, id, "tenant.change", &id.to_string(), json!({"settings": settings})).await?;
-    let after = Tenant { settings, ..before.changed_at(now) };
-    audited.store.system().change_tenant(&before, &after).await?;
+    let origin = app::origin();
+    let call = Invocation::begin(engine, &origin).await?;
+    let change = TenantChange { settings: Some(settings), ..TenantChange::default() };
+    let after = tenants::change(&call, &before, change).await.map_err(app::refused)?;
     show(&after, out)
 }
 
@@ -86,6 +87,8 @@ fn quota(per_day: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

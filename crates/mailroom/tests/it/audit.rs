@@ -103,6 +103,8 @@ fn every_changing_command_is_audited() {
             "queue.limit",
             "queue.weight",
             "secrets.rotate",
+            "tenant.create",
+            "mailbox.create",
             "email.import",
             "job.enqueue",
             "email.export",
@@ -135,7 +137,7 @@ fn path_that_is_no_text_is_imported_and_audited() {
     let done = CommandOutput::of(mailroom.command(PROGRAM, &args).arg(&path));
 
     assert_eq!(done.code, Some(0), "{done}");
-    assert_eq!(audited_actions(&mailroom), ["email.import"]);
+    assert_eq!(audited_actions(&mailroom), ["tenant.create", "mailbox.create", "email.import"]);
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn add(place: &TestInstallation, tenant: TenantId, receiver: &Receiver) -> Webho
         let engine = engine(place);
         let wanted = WebhookRequest { url: format!("http://{}/", receiver.address), ..WebhookRequest::default() };
         let policy = AddressPolicy::new(["127.0.0.0/8".parse().unwrap()]);
-        let drafted = draft(&engine, &policy, tenant, wanted).await.unwrap();
+        let drafted = draft(&engine, &policy, tenant, wanted, engine.store.clock().now()).await.unwrap();
         let mut unit = engine.store.tenant(tenant).write();
         drafted.add_to(&mut unit);
         unit.commit().await.unwrap();

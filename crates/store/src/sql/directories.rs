@@ -131,8 +131,8 @@ impl SystemStore {
 }
 
 impl TenantUnit {
-    /// Creates a directory or, with a version, changes the one that still has it.
-    pub fn put_directory(&mut self, wish: &DirectoryDefinition, known: Option<u64>) {
+    /// Creates a directory or, with a version, changes the one that still has it. It is due at once.
+    pub fn put_directory(&mut self, wish: &DirectoryDefinition, known: Option<u64>, now: Timestamp) {
         let DirectoryDefinition { provider, settings, rules, backfill_seconds, interval_seconds, is_paused } = wish;
         let mut values = params![
             self.tenant,
@@ -142,6 +142,7 @@ impl TenantUnit {
             *backfill_seconds,
             *interval_seconds,
             *is_paused,
+            now,
         ];
         let Some(known) = known else {
             self.unit.op_exactly(
@@ -149,7 +150,7 @@ impl TenantUnit {
                 Precondition::DirectoryChanged,
                 "insert into directories (tenant_id, provider, settings, rules, backfill_seconds, interval_seconds, is_paused,
                                           next_at, created_at, updated_at)
-                 values ($1, $2, $3, $4, $5, $6, $7, mailroom_now(), mailroom_now(), mailroom_now())
+                 values ($1, $2, $3, $4, $5, $6, $7, $8, $8, $8)
                  on conflict do nothing",
                 values,
             );
@@ -162,8 +163,8 @@ impl TenantUnit {
             Precondition::DirectoryChanged,
             "update directories set settings = $3, rules = $4, backfill_seconds = $5, interval_seconds = $6, is_paused = $7,
                  version = version + 1, token = token + 1, is_listing = false, cursors = '{}', whole_at = null,
-                 next_at = mailroom_now(), updated_at = mailroom_now()
-             where tenant_id = $1 and provider = $2 and version = $8",
+                 next_at = $8, updated_at = $8
+             where tenant_id = $1 and provider = $2 and version = $9",
             values,
         );
     }

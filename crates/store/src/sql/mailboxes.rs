@@ -10,7 +10,6 @@ use serde::Serialize;
 use super::events::{EVENT_STEP, INTO_DRAFTS};
 use super::mailbox_settings::{CONNECTION_USER, mailbox_settings, tenant_settings};
 use super::{column_count, columns_of};
-use crate::failpoint::Effect;
 use crate::{Dialect, Precondition, Row, StoreError, TenantStore, TenantUnit, params};
 
 #[derive(Debug, Clone, Serialize)]
@@ -68,6 +67,7 @@ impl Mailbox {
 
 impl TenantStore {
     /// Returns the mailbox with this (canonical) address, and makes it if there is none. Concurrent callers get the same one.
+    #[cfg(feature = "testing")]
     pub async fn ensure_files_mailbox(&self, address: &str) -> Result<Mailbox, StoreError> {
         if let Some(found) = self.find_mailbox(address).await? {
             return Ok(found);
@@ -79,26 +79,8 @@ impl TenantStore {
              on conflict (tenant_id, address) do nothing",
             params![MailboxId::new(self.clock()), self.id, Provider::Files, address, MailboxState::Active],
         );
-        unit.commit_at(Effect::MakeMailbox).await?;
+        unit.commit().await?;
         self.find_mailbox(address).await?.ok_or(StoreError::Precondition(Precondition::MailboxRemoved))
-    }
-
-    /// Adds a mailbox for imported files. Returns `false` if there is a mailbox of that address.
-    pub async fn add_files_mailbox(&self, id: MailboxId, address: &str) -> Result<bool, StoreError> {
-        let mut unit = self.write();
-        unit.unit.op_exactly(
-            1,
-            Precondition::MailboxExists,
-            "insert into mailboxes (id, tenant_id, provider, address, state, state_since, created_at, updated_at)
-             values ($1, $2, $3, $4, $5, mailroom_now(), mailroom_now(), mailroom_now())
-             on conflict (tenant_id, address) do nothing",
-            params![id, self.id, Provider::Files, address, MailboxState::Active],
-        );
-        match unit.commit().await {
-            Ok(_) => Ok(true),
-            Err(StoreError::Precondition(Precondition::MailboxExists)) => Ok(false),
-            Err(e) => Err(e),
-        }
     }
 
     /// Finds a mailbox by address or by id.
@@ -146,6 +128,78 @@ pub struct NewMailbox {
 }
 
 impl TenantUnit {
+    /// Writes the row of a mailbox that is connected: in place of one that was disconnected or held imported files, or as a
+    /// new one. Fails with [`Precondition::MailboxChanged`] or [`Precondition::MailboxExists`].
+    pub fn connect_mailbox(&mut self, before: Option<&Mailbox>, after: &Mailbox) {
+        if let Some(before) = before {
+            return self.write_row(before.version, after);
+        }
+        let Mailbox { id, provider, address, state, settings, secret_ref, created_at, .. } = after;
+        self.unit.op_exactly(
+            1,
+            Precondition::MailboxExists,
+            "insert into mailboxes (id, tenant_id, provider, address, state, state_reason, state_since, settings, secret_ref,
+                                    is_active, created_at, updated_at, version)
+             values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) on conflict (tenant_id, address) do nothing",
+            params![
+                *id,
+                self.tenant,
+                *provider,
+                address,
+                *state,
+                after.state_reason.clone(),
+                after.state_since,
+                settings.clone(),
+                secret_ref.clone(),
+                after.is_active,
+                *created_at,
+                after.updated_at,
+                after.version,
+            ],
+        );
+    }
+
+    /// Replaces a mailbox by its next row, and emits an event for another state and for another `is_active`. Fails with
+    /// [`Precondition::MailboxChanged`] unless it is as it was read.
+    pub fn replace_mailbox(&mut self, before: &Mailbox, after: &Mailbox) {
+        if after.version == before.version {
+            return self.expect_mailbox(before.id, before.version);
+        }
+        if after.state != before.state {
+            let data = serde_json::json!({"state": after.state.as_str(), "reason": after.state_reason});
+            self.emit_event(EventType::MailboxStateChanged, Some(after.id), data);
+        }
+        if after.is_active != before.is_active {
+            let kind = if after.is_active { EventType::MailboxActivated } else { EventType::MailboxDeactivated };
+            self.emit_event(kind, Some(after.id), serde_json::json!({"reason": null}));
+        }
+        self.write_row(before.version, after);
+    }
+
+    fn write_row(&mut self, known: u64, row: &Mailbox) {
+        self.unit.op_exactly(
+            1,
+            Precondition::MailboxChanged,
+            "update mailboxes set provider = $4, state = $5, state_reason = $6, state_since = $7, settings = $8,
+                 secret_ref = $9, is_active = $10, updated_at = $11, version = $12
+             where tenant_id = $1 and id = $2 and version = $3",
+            params![
+                self.tenant,
+                row.id,
+                known,
+                row.provider,
+                row.state,
+                row.state_reason.clone(),
+                row.state_since,
+                row.settings.clone(),
+                row.secret_ref.clone(),
+                row.is_active,
+                row.updated_at,
+                row.version,
+            ],
+        );
+    }
+
     /// Adds a mailbox, which is synced from the commit on.
     pub fn add_mailbox(&mut self, new: NewMailbox) {
         let NewMailbox { id, provider, address, settings, secret_ref, since } = new;

@@ -62,6 +62,7 @@ pub struct NewWebhook {
     pub with_backfill: bool,
     /// The signing secret; `unit.put_secret` belongs into the same unit.
     pub signing: SecretId,
+    pub created_at: Timestamp,
 }
 
 /// The lease on a webhook.
@@ -88,7 +89,7 @@ impl Webhook {
 impl TenantUnit {
     /// Adds a webhook; it gets the events after the commit.
     pub fn add_webhook(&mut self, new: &NewWebhook) {
-        let NewWebhook { id, url, description, types, mailbox_id, with_backfill, signing } = new;
+        let NewWebhook { id, url, description, types, mailbox_id, with_backfill, signing, created_at } = new;
         let signing = json!([SigningSecret { id: *signing, until: None }]);
         self.unit.op_exactly(
             1,
@@ -97,16 +98,16 @@ impl TenantUnit {
                 "insert into webhooks (tenant_id, id, url, description, types, mailbox_id, with_backfill, signing, cursor,
                                        created_at, updated_at)
                  select $1, $2, $3, $4, $5, $6, $7, $8,
-                        coalesce((select event_seq from tenant_counters where tenant_id = $1), 0), mailroom_now(), mailroom_now()
+                        coalesce((select event_seq from tenant_counters where tenant_id = $1), 0), $9, $9
                  where (select count(*) from webhooks where tenant_id = $1 and state <> 'removed') < {MAX_WEBHOOKS}"
             ),
-            params![self.tenant, *id, url, description, json!(types), *mailbox_id, *with_backfill, signing],
+            params![self.tenant, *id, url, description, json!(types), *mailbox_id, *with_backfill, signing, *created_at],
         );
     }
 
-    /// Writes what an owner may change (address, filter, secrets, whether it is active), unless it has another version by now.
-    /// With another address or state its failures are forgotten.
-    pub fn change_webhook(&mut self, webhook: &Webhook) {
+    /// Writes what an owner may change (address, filter, secrets, whether it is active) of the next row, unless the webhook has
+    /// another version than `known` by now. With another address or state its failures are forgotten.
+    pub fn change_webhook(&mut self, known: u64, webhook: &Webhook) {
         let Webhook { id, url, description, types, mailbox_id, with_backfill, signing, state, state_reason, .. } =
             webhook;
         let reset = [("failing_since", "null"), ("failures", "0"), ("last_error", "null"), ("rest_until", "null")];
@@ -118,7 +119,7 @@ impl TenantUnit {
             Precondition::WebhookChanged,
             format!(
                 "update webhooks set {}, url = $4, description = $5, types = $6, mailbox_id = $7, with_backfill = $8,
-                    signing = $9, state = $10, state_reason = $11, version = version + 1, updated_at = mailroom_now(),
+                    signing = $9, state = $10, state_reason = $11, version = $12, updated_at = $13,
                     token = token + 1, held_until = null
                  where tenant_id = $1 and id = $2 and version = $3 and state <> 'removed'",
                 reset.join(", ")
@@ -126,7 +127,7 @@ impl TenantUnit {
             params![
                 self.tenant,
                 *id,
-                webhook.version,
+                known,
                 url,
                 description,
                 json!(types),
@@ -135,6 +136,8 @@ impl TenantUnit {
                 json!(signing),
                 *state,
                 state_reason.clone(),
+                webhook.version,
+                webhook.updated_at,
             ],
         );
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use domain::connector::Cursors;
-use domain::{DirectoryPerson, ExclusionReason, MailboxId, MailboxSettings, Provider, SystemClock};
+use domain::{Clock, DirectoryPerson, ExclusionReason, MailboxId, MailboxSettings, Provider, SystemClock};
 use serde_json::json;
 use store::sql::directories::{DirectoryDefinition, DiscoveryResult, DiscoveryToken};
 use store::sql::mailboxes::NewMailbox;
@@ -40,7 +40,7 @@ fn person(id: &str, address: &str) -> DirectoryPerson {
 
 async fn put(tenant: &TenantStore, known: Option<u64>) -> Result<(), StoreError> {
     let mut unit = tenant.write();
-    unit.put_directory(&directory_definition(), known);
+    unit.put_directory(&directory_definition(), known, SystemClock.now());
     unit.commit().await.map(drop)
 }
 

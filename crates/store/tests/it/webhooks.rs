@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::{DeliveryId, DeliveryState, EventType, SecretId, SystemClock, WebhookId, WebhookState};
+use domain::{Clock, DeliveryId, DeliveryState, EventType, SecretId, SystemClock, WebhookId, WebhookState};
 use jiff::Timestamp;
 use serde_json::json;
 use store::sql::webhook_deliveries::{DeliveryAttempt, DeliveryBatch, ResendFilter, WebhookHealth};
@@ -25,6 +25,7 @@ fn new_webhook() -> NewWebhook {
         mailbox_id: None,
         with_backfill: false,
         signing: SecretId::new(&SystemClock),
+        created_at: SystemClock.now(),
     }
 }
 
@@ -88,22 +89,22 @@ async fn webhook_changes_need_the_current_version() {
         assert_eq!(other.find_webhook(first.id).await.unwrap(), None);
 
         db.run(&format!("update webhooks set failures = 3, failing_since = {PAST}, rest_until = {PAST}")).await;
-        let changed = Webhook { description: "theirs".to_owned(), types: vec![], ..first.clone() };
+        let changed = Webhook { description: "theirs".to_owned(), types: vec![], version: 2, ..first.clone() };
         let mut unit = acme.write();
-        unit.change_webhook(&changed);
+        unit.change_webhook(first.version, &changed);
         unit.commit().await.unwrap();
         let found = acme.find_webhook(first.id).await.unwrap().unwrap();
         assert_eq!((found.description.as_str(), found.types.len(), found.version, found.failures), ("theirs", 0, 2, 3));
         let mut unit = acme.write();
-        unit.change_webhook(&changed);
+        unit.change_webhook(first.version, &changed);
         assert!(
             matches!(unit.commit().await, Err(StoreError::Precondition(Precondition::WebhookChanged))),
             "an old version"
         );
 
-        let moved = Webhook { url: "https://example.com/elsewhere".to_owned(), ..found };
+        let moved = Webhook { url: "https://example.com/elsewhere".to_owned(), version: 3, ..found };
         let mut unit = acme.write();
-        unit.change_webhook(&moved);
+        unit.change_webhook(2, &moved);
         unit.commit().await.unwrap();
         let found = acme.find_webhook(first.id).await.unwrap().unwrap();
         assert_eq!((found.failures, found.failing_since, found.rest_until), (0, None, None), "it begins anew");

@@ -19,6 +19,7 @@ const ENGINE_ARROWS: &[(&str, &[&str])] = &[
     ("delivery", &["credentials", "retry_policies"]),
     ("directory", &["sync"]),
     ("jobs", &["accounts", "archive", "credentials", "directory", "progress", "retry_policies", "sync"]),
+    ("operations", &["accounts", "archive", "credentials", "delivery", "directory", "progress", "sync"]),
     ("sync", &["archive", "batcher", "credentials", "retry_policies"]),
 ];
 

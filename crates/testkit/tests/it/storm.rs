@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::{Backfill, FolderRole, MailboxState, Provider};
-use engine::accounts::mailboxes::ConnectRequest;
+use engine::operations::mailboxes::ConnectRequest;
 use serde_json::json;
 use store::TenantStore;
 use store::sql::mailboxes::Mailbox;
 use store::testing::{TestDatabase, on_each_database};
+use testkit::MailboxOperations;
 use testkit::app::message_line;
 use testkit::world::{FolderTruth, WorldFault, WorldFaultKind};
 use testkit::{AppOptions, TestApp, WorldConnector, wait_until};
@@ -114,7 +115,7 @@ impl Storm {
     async fn resume_refused(&self) {
         let mailbox = self.mailbox(REFUSED).await;
         if mailbox.state == MailboxState::NeedsReauth {
-            self.app.engine.resume_mailbox(&mailbox, None).await.unwrap();
+            self.app.engine.resume_mailbox(&mailbox).await.unwrap();
         }
     }
 
@@ -124,7 +125,7 @@ impl Storm {
         assert!(met > 10, "only {met} faults came");
         // Denied messages show in a comparison only.
         self.connector.expire_cursors(&address(DENIED), false);
-        self.app.engine.resume_mailbox(&self.mailbox(FAILING).await, None).await.unwrap();
+        self.app.engine.resume_mailbox(&self.mailbox(FAILING).await).await.unwrap();
         self.resume_refused().await;
     }
 

@@ -3,7 +3,7 @@
 use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Request};
-use domain::TenantId;
+use domain::{Actor, TenantId};
 use engine::credentials::api_keys::{Caller, Principal, SCOPES};
 use store::TenantStore;
 use store::sql::tenants::Tenant;
@@ -17,8 +17,8 @@ const TENANT_HEADER: &str = "x-tenant-id";
 
 /// Authenticated sender of a change.
 pub trait ChangeActor: FromRequestParts<App, Rejection = Problem> + Send {
-    /// Returns the name of the actor for the audit log.
-    fn actor(&self) -> String;
+    /// Returns the actor for the audit log.
+    fn actor(&self) -> Actor;
     /// Returns the tenant that scopes the idempotency keys of this sender.
     fn tenant(&self) -> TenantId;
 }
@@ -28,8 +28,8 @@ pub trait ChangeActor: FromRequestParts<App, Rejection = Problem> + Send {
 pub struct Operator;
 
 impl ChangeActor for Operator {
-    fn actor(&self) -> String {
-        Caller::Operator.actor()
+    fn actor(&self) -> Actor {
+        Actor::Operator
     }
 
     fn tenant(&self) -> TenantId {
@@ -120,8 +120,8 @@ impl FromRequestParts<App> for OperatorForTenant {
 }
 
 impl ChangeActor for OperatorForTenant {
-    fn actor(&self) -> String {
-        Caller::Operator.actor()
+    fn actor(&self) -> Actor {
+        Actor::Operator
     }
 
     fn tenant(&self) -> TenantId {
@@ -134,7 +134,7 @@ impl ChangeActor for OperatorForTenant {
 pub struct WriteAccess {
     pub scope: ReadAccess,
     is_operator: bool,
-    actor: String,
+    actor: Actor,
 }
 
 impl FromRequestParts<App> for WriteAccess {
@@ -153,7 +153,7 @@ impl FromRequestParts<App> for WriteAccess {
 }
 
 impl ChangeActor for WriteAccess {
-    fn actor(&self) -> String {
+    fn actor(&self) -> Actor {
         self.actor.clone()
     }
 
@@ -167,7 +167,7 @@ impl ChangeActor for WriteAccess {
 pub struct TenantWriter {
     pub store: TenantStore,
     pub is_operator: bool,
-    actor: String,
+    actor: Actor,
 }
 
 impl FromRequestParts<App> for TenantWriter {
@@ -180,7 +180,7 @@ impl FromRequestParts<App> for TenantWriter {
 }
 
 impl ChangeActor for TenantWriter {
-    fn actor(&self) -> String {
+    fn actor(&self) -> Actor {
         self.actor.clone()
     }
 

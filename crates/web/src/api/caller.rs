@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
-use domain::{PlanTier, Sha256, TenantId};
-use engine::credentials::api_keys::{self, Caller, PrincipalId};
+use domain::{Actor, PlanTier, Sha256, TenantId};
+use engine::credentials::api_keys::{self, Caller};
 use engine::credentials::oidc::TokenLookup;
 
 use super::problem::Problem;
@@ -34,7 +34,7 @@ pub async fn caller(parts: &Parts, app: &App) -> Result<Caller, Problem> {
     let caller = remember(app, *address, hash, found?)?;
     if let Caller::Tenant(holder) = &caller {
         admit(parts, app, holder.tenant, holder.plan).await?;
-        if let PrincipalId::Key(key) = holder.id {
+        if let Actor::Key(key) = holder.actor {
             app.edge.key_usage.record(key);
         }
     }

@@ -1,7 +1,7 @@
-//! Requests that change something: authentication, body, idempotency key, audit entry and reply.
+//! Requests that change something: authentication, body, idempotency key, conditions and reply.
 //!
-//! The change, its audit entry and the reply stored under its idempotency key are one commit: a repeated request gets the
-//! same reply and changes nothing again.
+//! The change itself is an operation of the engine, which commits it together with its audit entry and the reply under its
+//! idempotency key: a repeated request gets the same reply and changes nothing again.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,15 +12,11 @@ use axum::http::request::Parts;
 use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use domain::{Secret, SecretId, SecretKind, Sha256, TenantId};
-use engine::Engine;
-use engine::accounts::audit::AuditRecord;
+use domain::{Sha256, TenantId};
+use engine::operations::{self, IdempotencyKey, Invocation, Origin};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
-use store::change_record::ChangeRecord;
-use store::sql::idempotency::{ReplyBody as StoredBody, StoredReply};
 
 use super::auth::ChangeActor;
 use super::body::{self, EmptyBody};
@@ -42,31 +38,22 @@ pub struct ChangeRequest<P, T = EmptyBody> {
     pub body: T,
     /// Time of the request by the database's clock.
     pub now: Timestamp,
-    if_match: Option<String>,
+    /// The versions that `If-Match` names; `None`: any.
+    versions: Option<Vec<u64>>,
     key: Option<HeldIdempotencyKey>,
-    origin: RequestOrigin,
-}
-
-/// Actor, address and id of a request, for the audit log.
-#[derive(Debug, Clone)]
-struct RequestOrigin {
-    actor: String,
-    address: Option<String>,
-    request_id: Option<String>,
+    origin: Origin,
 }
 
 /// Idempotency key that no other request of this process can use until this is dropped.
 #[derive(Debug)]
 struct HeldIdempotencyKey {
-    tenant: TenantId,
-    hash: Sha256,
-    request: Sha256,
+    key: IdempotencyKey,
     in_flight_keys: InFlightKeys,
 }
 
 impl Drop for HeldIdempotencyKey {
     fn drop(&mut self) {
-        self.in_flight_keys.keys().remove(&(self.tenant, self.hash));
+        self.in_flight_keys.keys().remove(&(self.key.tenant, self.key.hash));
     }
 }
 
@@ -74,19 +61,6 @@ impl InFlightKeys {
     fn keys(&self) -> std::sync::MutexGuard<'_, HashSet<(TenantId, Sha256)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Description of a change for the audit log. Must not contain secrets.
-#[derive(Debug)]
-pub struct AuditAction {
-    /// Tenant whose audit log gets the entry.
-    pub tenant: TenantId,
-    /// Name of the action, such as `tenant.create`.
-    pub action: &'static str,
-    /// Id or name of the changed resource.
-    pub target: String,
-    pub before: Option<Value>,
-    pub after: Option<Value>,
 }
 
 /// Reply to a change, sent and stored once the change is committed.
@@ -99,13 +73,12 @@ pub struct Reply {
 }
 
 impl Reply {
-    pub fn created(location: String, body: &impl Serialize) -> Result<Self, Problem> {
-        let headers = vec![(header::LOCATION, location)];
-        Ok(Self { headers, ..Self::json(StatusCode::CREATED, body)? })
+    pub fn created(location: String, body: &impl Serialize) -> anyhow::Result<Self> {
+        Ok(Self::json(StatusCode::CREATED, body)?.with_location(location))
     }
 
-    pub fn json(status: StatusCode, body: &impl Serialize) -> Result<Self, Problem> {
-        let body = serde_json::to_string(body).map_err(|e| anyhow::anyhow!(e))?;
+    pub fn json(status: StatusCode, body: &impl Serialize) -> anyhow::Result<Self> {
+        let body = serde_json::to_string(body)?;
         Ok(Self { status, headers: Vec::new(), body, shows_secret: false })
     }
 
@@ -117,9 +90,20 @@ impl Reply {
         Self { status, headers: Vec::new(), body: String::new(), shows_secret: false }
     }
 
+    pub fn with_location(mut self, path: String) -> Self {
+        self.headers.push((header::LOCATION, path));
+        self
+    }
+
     pub fn with_etag(mut self, version: u64) -> Self {
         self.headers.push((header::ETAG, etag(version)));
         self
+    }
+
+    fn to_kept(&self) -> operations::KeptReply {
+        let headers = self.headers.iter().map(|(name, value)| (name.to_string(), value.clone())).collect();
+        let Self { status, body, shows_secret, .. } = self;
+        operations::KeptReply { status: status.as_u16(), headers, body: body.clone(), shows_secret: *shows_secret }
     }
 
     /// Marks the body as secret: it is stored encrypted and must not be cached.
@@ -182,27 +166,25 @@ impl<P: ChangeActor, T: DeserializeOwned + 'static> ChangeRequest<P, T> {
             Some(key) => Some(hold_idempotency_key(app, by.tenant(), key, &parts, &bytes)?),
             None => None,
         };
-        if let Some(key) = &key
-            && let Some(stored) = app.engine.store.system().find_reply(key.tenant, key.hash).await?
+        if let Some(HeldIdempotencyKey { key, .. }) = &key
+            && let Some((request, reply)) = operations::find_reply(&app.engine, key.tenant, key.hash).await?
         {
-            if stored.request_hash != key.request {
+            if request != key.request {
                 return Err(Problem::invalid("Idempotency-Key", "was used for a different request"));
             }
-            return Ok(ParsedChange::Replayed(replay(app, stored).await?));
+            return Ok(ParsedChange::Replayed(replay(reply)));
         }
-        let origin = RequestOrigin {
+        let origin = Origin {
             actor: by.actor(),
             address: parts.extensions.get::<ClientAddress>().map(|address| address.0.to_string()),
             request_id: parts.extensions.get::<RequestId>().map(ToString::to_string),
         };
-        let now = app.engine.store.system().now().await?;
-        // Rounded as it is stored.
-        let now = Timestamp::from_millisecond(now.as_millisecond()).unwrap_or(now);
+        let now = operations::database_now(&app.engine).await?;
         Ok(ParsedChange::New(Box::new(Self {
             by,
             body: body::parse_body(&parts.headers, &bytes)?,
             now,
-            if_match: parts.headers.get(header::IF_MATCH).and_then(|tags| tags.to_str().ok()).map(str::to_owned),
+            versions: parts.headers.get(header::IF_MATCH).and_then(|tags| tags.to_str().ok()).and_then(versions),
             key,
             origin,
         })))
@@ -210,120 +192,37 @@ impl<P: ChangeActor, T: DeserializeOwned + 'static> ChangeRequest<P, T> {
 }
 
 impl<P, T> ChangeRequest<P, T> {
-    /// Fails with 412 unless `If-Match` is absent or matches this version.
-    pub fn expect_version(&self, version: u64) -> Result<(), Problem> {
-        let Some(tags) = &self.if_match else { return Ok(()) };
-        if tags.trim() == "*" || tags.split(',').any(|tag| tag.trim() == etag(version)) {
-            return Ok(());
-        }
-        Err(Problem::new(StatusCode::PRECONDITION_FAILED, "the resource was changed since it was read; read it again"))
-    }
-
-    /// Prepares an engine whose next commit writes audit entry and reply together with the change.
-    pub async fn record(&self, app: &App, action: AuditAction, reply: Reply) -> Result<RecordedChange, Problem> {
-        let entry = Some(self.origin.entry(self.now, &action));
-        let record =
-            ChangeRecord { tenant: action.tenant, at: self.now, entry, reply: self.answer(app, &reply).await? };
-        Ok(RecordedChange { engine: app.engine.with_record(record), action, reply })
-    }
-
-    /// Writes the audit entry before a change of more than one commit.
-    pub async fn record_intent(&self, app: &App, action: &AuditAction) -> Result<(), Problem> {
-        let entry = Some(self.origin.entry(self.now, action));
-        let record = ChangeRecord { tenant: action.tenant, at: self.now, entry, reply: None };
-        Ok(app.engine.store.recording(record).record_now().await?)
-    }
-
-    /// Stores the reply after a change of more than one commit.
-    pub async fn record_reply(&self, app: &App, action: AuditAction, reply: Reply) -> Result<Response, Problem> {
-        let record =
-            ChangeRecord { tenant: action.tenant, at: self.now, entry: None, reply: self.answer(app, &reply).await? };
-        let engine = app.engine.with_record(record);
-        RecordedChange { engine, action, reply }.finish().await
-    }
-
-    async fn answer(&self, app: &App, reply: &Reply) -> Result<Option<StoredReply>, Problem> {
-        match &self.key {
-            Some(key) => Ok(Some(key.seal_reply(app, reply).await?)),
-            None => Ok(None),
-        }
+    /// Calls an operation for this request. Its outcome is shown by `show`, and the reply is kept under the idempotency key.
+    pub fn invocation<'a, O>(
+        &'a self,
+        app: &'a App,
+        show: impl Fn(&O) -> anyhow::Result<Reply> + Send + Sync + 'a,
+    ) -> Invocation<'a, O> {
+        Invocation::at(&app.engine, &self.origin, self.now)
+            .expecting(self.versions.as_deref())
+            .replying(self.key.as_ref().map(|held| held.key), move |outcome| Ok(show(outcome)?.to_kept()))
     }
 }
 
-/// A change that is about to be committed, with its reply.
-#[derive(Debug)]
-pub struct RecordedChange {
-    pub engine: Engine,
-    action: AuditAction,
-    reply: Reply,
-}
-
-impl RecordedChange {
-    /// Commits the record if the change itself did not, and returns the reply.
-    pub async fn finish(self) -> Result<Response, Problem> {
-        self.engine.store.record_now().await?;
-        let AuditAction { tenant, action, target, .. } = self.action;
-        tracing::info!(tenant.id = %tenant, action, target, "change committed");
-        Ok(self.reply.into_response())
-    }
-}
-
-impl RequestOrigin {
-    fn entry(&self, at: Timestamp, action: &AuditAction) -> String {
-        let entry = AuditRecord {
-            at,
-            actor: self.actor.clone(),
-            action: action.action,
-            target: action.target.clone(),
-            address: self.address.clone(),
-            request_id: self.request_id.clone(),
-            before: action.before.clone(),
-            after: action.after.clone(),
-        };
-        entry.text()
-    }
-}
-
-impl HeldIdempotencyKey {
-    async fn seal_reply(&self, app: &App, reply: &Reply) -> Result<StoredReply, Problem> {
-        let body = if reply.shows_secret {
-            let id = SecretId::new(app.engine.store.clock());
-            let text = Secret::new(reply.body.clone());
-            let sealed = app.engine.vault.seal(self.tenant, id, SecretKind::StoredReply, &text).await;
-            StoredBody::Sealed(sealed.map_err(anyhow::Error::from)?)
-        } else {
-            StoredBody::Plain(reply.body.clone())
-        };
-        let headers = reply.headers.iter().map(|(name, value)| (name.to_string(), value.clone())).collect();
-        Ok(StoredReply {
-            tenant: self.tenant,
-            key_hash: self.hash,
-            request_hash: self.request,
-            status: reply.status.as_u16(),
-            headers,
-            body,
-        })
-    }
-}
-
-async fn replay(app: &App, stored: StoredReply) -> Result<Response, Problem> {
-    let (body, shows_secret) = match stored.body {
-        StoredBody::Plain(body) => (body, false),
-        StoredBody::Sealed(sealed) => {
-            let opened = app.engine.vault.open_sealed(stored.tenant, SecretKind::StoredReply, &sealed).await;
-            let bytes = opened.map_err(anyhow::Error::from)?;
-            (String::from_utf8_lossy(bytes.expose()).into_owned(), true)
-        }
-    };
+/// Sends a kept reply again.
+fn replay(kept: operations::KeptReply) -> Response {
     let reply = Reply {
-        status: StatusCode::from_u16(stored.status).unwrap_or(StatusCode::OK),
-        headers: stored.headers.into_iter().filter_map(|(name, value)| Some((name.parse().ok()?, value))).collect(),
-        body,
-        shows_secret,
+        status: StatusCode::from_u16(kept.status).unwrap_or(StatusCode::OK),
+        headers: kept.headers.into_iter().filter_map(|(name, value)| Some((name.parse().ok()?, value))).collect(),
+        body: kept.body,
+        shows_secret: kept.shows_secret,
     };
     let mut response = reply.into_response();
     response.headers_mut().insert("idempotency-replayed", HeaderValue::from_static("true"));
-    Ok(response)
+    response
+}
+
+/// Returns the versions that `If-Match` names, or `None` for any. A tag that is not one of ours matches nothing.
+fn versions(tags: &str) -> Option<Vec<u64>> {
+    if tags.trim() == "*" {
+        return None;
+    }
+    Some(tags.split(',').filter_map(|tag| tag.trim().strip_prefix('"')?.strip_suffix('"')?.parse().ok()).collect())
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
@@ -350,5 +249,6 @@ fn hold_idempotency_key(
     if !app.in_flight_keys.keys().insert((tenant, hash)) {
         return Err(Problem::conflict("a request with this Idempotency-Key is in progress; try again in a moment"));
     }
-    Ok(HeldIdempotencyKey { tenant, hash, request: Sha256::of(&request), in_flight_keys: app.in_flight_keys.clone() })
+    let key = IdempotencyKey { tenant, hash, request: Sha256::of(&request) };
+    Ok(HeldIdempotencyKey { key, in_flight_keys: app.in_flight_keys.clone() })
 }

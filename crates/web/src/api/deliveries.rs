@@ -3,18 +3,17 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::Response;
-use domain::{DeliveryId, DeliveryState, WebhookId, WebhookState};
+use axum::response::{IntoResponse, Response};
+use domain::{DeliveryId, DeliveryState, WebhookId};
+use engine::operations::webhooks as operations;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use store::TenantStore;
 use store::sql::webhook_deliveries::{Delivery, ResendFilter};
-use store::sql::webhooks::Webhook;
 use utoipa::{IntoParams, ToSchema};
 
 use super::auth::{TenantReader, TenantWriter};
-use super::change::{AuditAction, ChangeRequest, Reply};
+use super::change::{ChangeRequest, Reply};
 use super::page::{self, Page};
 use super::problem::Problem;
 use super::webhooks::find;
@@ -122,21 +121,8 @@ async fn find_delivery(store: &TenantStore, webhook: WebhookId, id: DeliveryId) 
     store.find_delivery(webhook, id).await?.ok_or_else(|| Problem::not_found("delivery"))
 }
 
-fn audit_action(
-    store: &TenantStore,
-    action: &'static str,
-    webhook: WebhookId,
-    after: serde_json::Value,
-) -> AuditAction {
-    AuditAction { tenant: store.id, action, target: webhook.to_string(), before: None, after: Some(after) }
-}
-
-/// Fails with 409 unless the webhook is active.
-fn check_active(webhook: &Webhook) -> Result<(), Problem> {
-    match webhook.state {
-        WebhookState::Active => Ok(()),
-        state => Err(Problem::conflict(format!("this webhook is {}; activate it first", state.as_str()))),
-    }
+fn show_accepted(&(): &()) -> anyhow::Result<Reply> {
+    Ok(Reply::empty(StatusCode::ACCEPTED))
 }
 
 /// Send a test delivery to a webhook.
@@ -150,14 +136,8 @@ pub async fn ping(
     Path(id): Path<WebhookId>,
     change: ChangeRequest<TenantWriter>,
 ) -> Result<Response, Problem> {
-    let store = &change.by.store;
-    check_active(&find(store, id).await?)?;
-    let action = audit_action(store, "webhook.ping", id, json!({}));
-    let recording = change.record(&app, action, Reply::empty(StatusCode::ACCEPTED)).await?;
-    let mut unit = recording.engine.store.tenant(store.id).write();
-    unit.ping(id);
-    unit.commit().await?;
-    recording.finish().await
+    operations::ping(&change.invocation(&app, show_accepted), change.by.store.id, id).await?;
+    Ok(show_accepted(&())?.into_response())
 }
 
 /// Send a delivery again, with the same id.
@@ -169,15 +149,8 @@ pub async fn resend(
     Path((webhook, id)): Path<(WebhookId, DeliveryId)>,
     change: ChangeRequest<TenantWriter>,
 ) -> Result<Response, Problem> {
-    let store = &change.by.store;
-    find_delivery(store, webhook, id).await?;
-    check_active(&find(store, webhook).await?)?;
-    let action = audit_action(store, "webhook.resend", webhook, json!({"delivery": id}));
-    let recording = change.record(&app, action, Reply::empty(StatusCode::ACCEPTED)).await?;
-    let mut unit = recording.engine.store.tenant(store.id).write();
-    unit.resend(webhook, vec![id]);
-    unit.commit().await?;
-    recording.finish().await
+    operations::resend(&change.invocation(&app, show_accepted), change.by.store.id, webhook, id).await?;
+    Ok(show_accepted(&())?.into_response())
 }
 
 /// Deliveries to send again.
@@ -201,13 +174,9 @@ pub async fn resend_since(
     Path(id): Path<WebhookId>,
     change: ChangeRequest<TenantWriter, ResendSince>,
 ) -> Result<Response, Problem> {
-    let store = &change.by.store;
-    check_active(&find(store, id).await?)?;
     let ResendSince { since, delivered_too } = change.body;
-    let action = audit_action(store, "webhook.resend", id, json!({"since": since, "delivered_too": delivered_too}));
-    let recording = change.record(&app, action, Reply::empty(StatusCode::ACCEPTED)).await?;
-    let mut unit = recording.engine.store.tenant(store.id).write();
-    unit.resend_since(id, since, if delivered_too { ResendFilter::FailedAndDelivered } else { ResendFilter::Failed });
-    unit.commit().await?;
-    recording.finish().await
+    let filter = if delivered_too { ResendFilter::FailedAndDelivered } else { ResendFilter::Failed };
+    let call = change.invocation(&app, show_accepted);
+    operations::resend_since(&call, change.by.store.id, id, since, filter).await?;
+    Ok(show_accepted(&())?.into_response())
 }

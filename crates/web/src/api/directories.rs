@@ -10,16 +10,17 @@ use axum::response::{IntoResponse, Response};
 use domain::{Backfill, DirectoryLocation, DirectoryRules, InvalidField, PersonSelector, Provider};
 use engine::directory::DiscoveryMode;
 use engine::directory::{self, DirectoryConfig, DiscoveryReport};
+use engine::operations::directories as operations;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 use store::TenantStore;
 use store::sql::directories::Directory;
 use utoipa::ToSchema;
 
 use super::auth::{TenantReader, TenantWriter};
 use super::body::non_null;
-use super::change::{AuditAction, ChangeRequest, Reply, etag};
+use super::change::{ChangeRequest, Reply, etag};
 use super::mailbox_changes::resolve_backfill;
 use super::page::Page;
 use super::problem::Problem;
@@ -181,14 +182,14 @@ impl From<ChoiceView> for PersonSelector {
 }
 
 impl DirectoryView {
-    fn new(found: Directory) -> Result<Self, Problem> {
-        let place: DirectoryLocation = serde_json::from_value(found.settings).map_err(anyhow::Error::from)?;
+    fn new(found: Directory) -> anyhow::Result<Self> {
+        let place: DirectoryLocation = serde_json::from_value(found.settings)?;
         let outcome = found.outcome.unwrap_or_default();
         Ok(Self {
             provider: found.provider.as_str(),
             directory: place.directory,
             administrator: place.administrator,
-            rules: serde_json::from_value(found.rules).map_err(anyhow::Error::from)?,
+            rules: serde_json::from_value(found.rules)?,
             backfill: Backfill::from_seconds(found.backfill_seconds).to_string(),
             interval_seconds: found.interval_seconds,
             is_paused: found.is_paused,
@@ -231,7 +232,7 @@ async fn find(store: &TenantStore, name: &str) -> Result<Directory, Problem> {
     (status = 200, description = "Directories of the tenant", body = Page<DirectoryView>)))]
 pub async fn list(TenantReader(store): TenantReader) -> Result<Json<Page<DirectoryView>>, Problem> {
     let found = store.list_directories().await?;
-    let items = found.into_iter().map(DirectoryView::new).collect::<Result<_, _>>()?;
+    let items = found.into_iter().map(DirectoryView::new).collect::<anyhow::Result<_>>()?;
     Ok(Json(Page { items, next_cursor: None }))
 }
 
@@ -294,7 +295,6 @@ pub async fn put(
     let store = &change.by.store;
     let provider = provider(&name)?;
     let before = store.find_directory(provider).await?;
-    change.expect_version(before.as_ref().map_or(0, |before| before.version))?;
     let body = &change.body;
     let definition = DirectoryConfig {
         provider,
@@ -305,49 +305,13 @@ pub async fn put(
         is_paused: body.is_paused,
     };
     let definition = definition.validate(app.providers)?;
-    let after = Directory {
-        provider,
-        settings: definition.settings.clone(),
-        rules: definition.rules.clone(),
-        backfill_seconds: definition.backfill_seconds,
-        interval_seconds: definition.interval_seconds,
-        is_paused: definition.is_paused,
-        version: before.as_ref().map_or(1, |before| before.version + 1),
-        next_at: change.now,
-        run: 0,
-        is_listing: false,
-        is_whole: true,
-        begun_at: None,
-        cursors: BTreeMap::new(),
-        whole_at: None,
-        outcome: before.as_ref().and_then(|before| before.outcome.clone()),
-        last_run: before.as_ref().and_then(|before| before.last_run.clone()),
-        last_run_at: before.as_ref().and_then(|before| before.last_run_at),
-        dry_run: before.as_ref().and_then(|before| before.dry_run.clone()),
-        dry_run_at: before.as_ref().and_then(|before| before.dry_run_at),
-        created_at: before.as_ref().map_or(change.now, |before| before.created_at),
-        updated_at: change.now,
-    };
-    let action = AuditAction {
-        tenant: store.id,
-        action: "directory.put",
-        target: provider.as_str().to_owned(),
-        before: before.as_ref().map(audit_json),
-        after: Some(audit_json(&after)),
-    };
-    let version = after.version;
-    let reply = Reply::json(StatusCode::OK, &DirectoryView::new(after)?)?.with_etag(version);
-    let recording = change.record(&app, action, reply).await?;
-    recording.engine.put_directory(store.id, &definition, before.as_ref()).await?;
-    recording.finish().await
+    let call = change.invocation(&app, show);
+    let after = operations::put(&call, store.id, before.as_ref(), &definition).await?;
+    Ok(show(&after)?.into_response())
 }
 
-/// Renders the configuration of a directory for the audit log.
-fn audit_json(directory: &Directory) -> Value {
-    json!({
-        "settings": directory.settings, "rules": directory.rules, "backfill_seconds": directory.backfill_seconds,
-        "interval_seconds": directory.interval_seconds, "is_paused": directory.is_paused,
-    })
+fn show(directory: &Directory) -> anyhow::Result<Reply> {
+    Ok(Reply::json(StatusCode::OK, &DirectoryView::new(directory.clone())?)?.with_etag(directory.version))
 }
 
 /// Delete a directory and its users.
@@ -361,19 +325,10 @@ pub async fn delete(
     Path(name): Path<String>,
     change: ChangeRequest<TenantWriter>,
 ) -> Result<Response, Problem> {
-    let store = &change.by.store;
-    let found = find(store, &name).await?;
-    change.expect_version(found.version)?;
-    let action = AuditAction {
-        tenant: store.id,
-        action: "directory.delete",
-        target: found.provider.as_str().to_owned(),
-        before: Some(audit_json(&found)),
-        after: None,
-    };
-    let recording = change.record(&app, action, Reply::no_content()).await?;
-    recording.engine.remove_directory(store.id, &found).await?;
-    recording.finish().await
+    let found = find(&change.by.store, &name).await?;
+    let call = change.invocation(&app, |()| Ok(Reply::no_content()));
+    operations::delete(&call, change.by.store.id, &found).await?;
+    Ok(Reply::no_content().into_response())
 }
 
 /// Discovery run to start.
@@ -430,15 +385,8 @@ pub async fn discover(
     };
     let providers: Vec<Provider> = found.iter().map(|found| found.provider).collect();
     let names: Vec<&'static str> = providers.iter().map(|provider| provider.as_str()).collect();
-    let action = AuditAction {
-        tenant: store.id,
-        action: "directory.discover",
-        target: names.join(" "),
-        before: None,
-        after: Some(json!({"dry_run": dry_run, "force": force})),
-    };
     let reply = Reply::json(StatusCode::ACCEPTED, &DiscoveryRequested { providers: names, dry_run: *dry_run })?;
-    let recording = change.record(&app, action, reply).await?;
-    recording.engine.request_discovery(store.id, &providers, mode).await?;
-    recording.finish().await
+    let call = change.invocation(&app, |()| Ok(reply.clone()));
+    operations::discover(&call, store.id, &providers, mode).await?;
+    Ok(reply.clone().into_response())
 }

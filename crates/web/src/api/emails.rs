@@ -3,18 +3,18 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use domain::search::SearchOrder;
 use domain::{Address, EmailId, MailboxId};
 use engine::archive::search::{SearchHit, SearchRequest};
+use engine::operations::emails as operations;
 use serde::{Deserialize, Serialize};
 use store::sql::emails::Email;
-use store::{Precondition, StoreError};
 use utoipa::{IntoParams, ToSchema};
 
 use super::attachments::AttachmentView;
 use super::auth::{TenantReader, TenantWriter};
-use super::change::{AuditAction, ChangeRequest, Reply};
+use super::change::{ChangeRequest, Reply};
 use super::download::{Download, send};
 use super::page::{self, Page};
 use super::problem::Problem;
@@ -261,16 +261,7 @@ pub async fn delete(
     Path(id): Path<EmailId>,
     change: ChangeRequest<TenantWriter>,
 ) -> Result<Response, Problem> {
-    let tenant = change.by.store.id;
-    let email = change.by.store.find_email(id).await?.ok_or_else(|| Problem::not_found("email"))?;
-    let before = Some(serde_json::json!({"mailbox_id": email.mailbox_id, "deleted_at": email.deleted_at}));
-    let action = AuditAction { tenant, action: "email.delete", target: id.to_string(), before, after: None };
-    let recording = change.record(&app, action, Reply::no_content()).await?;
-    let mut unit = recording.engine.store.tenant(tenant).write();
-    unit.discard_email(id);
-    match unit.commit().await {
-        // Already deleted, or gone at its provider.
-        Ok(_) | Err(StoreError::Precondition(Precondition::NoSuchEmail)) => recording.finish().await,
-        Err(e) => Err(e.into()),
-    }
+    let call = change.invocation(&app, |()| Ok(Reply::no_content()));
+    operations::delete(&call, change.by.store.id, id).await?;
+    Ok(Reply::no_content().into_response())
 }

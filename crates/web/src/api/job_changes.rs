@@ -2,26 +2,26 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use domain::{JobId, JobState, Lane, TenantId};
-use jobs::recurring;
+use engine::operations;
+use engine::operations::dead_letters::DeadLetters;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
-use store::sql::jobs::{CancelOutcome, JobFilter, JobRow, JobScope, ReplayOptions, RetryOutcome};
+use store::sql::jobs::{JobFilter, JobScope, ReplayOptions};
 use store::sql::schedules::Schedule;
 use utoipa::ToSchema;
 
 use super::Path;
 use super::auth::{Operator, WriteAccess};
 use super::body::non_null;
-use super::change::{AuditAction, ChangeRequest, Reply};
+use super::change::{ChangeRequest, Reply};
 use super::jobs::find;
 use super::problem::Problem;
 use crate::App;
 
-fn audit_action(action: &'static str, job: &JobRow) -> AuditAction {
-    let before = Some(json!({"kind": job.kind, "state": job.state.as_str(), "lane": job.lane.as_str()}));
-    AuditAction { tenant: job.tenant_id, action, target: job.id.to_string(), before, after: None }
+/// Answers a change that has nothing to show.
+fn no_content<T>(_: &T) -> anyhow::Result<Reply> {
+    Ok(Reply::no_content())
 }
 
 /// Retry a job now.
@@ -36,22 +36,8 @@ pub async fn retry(
     change: ChangeRequest<WriteAccess>,
 ) -> Result<Response, Problem> {
     let job = find(change.by.scope, &app, id).await?;
-    if !matches!(job.state, JobState::Scheduled | JobState::Retry | JobState::Dead | JobState::Cancelled) {
-        return Err(Problem::conflict(format!("this job is {} and cannot be retried", job.state.as_str())));
-    }
-    let action = audit_action("job.retry", &job);
-    change.record_intent(&app, &action).await?;
-    match app.engine.store.system().retry_now(id).await? {
-        Some(RetryOutcome::Due | RetryOutcome::Replayed) => app.engine.notify_workers().await,
-        Some(RetryOutcome::Not { state }) => {
-            return Err(Problem::conflict(format!(
-                "this job is {} and cannot be retried: it is running, or another live job has its unique key",
-                state.as_str()
-            )));
-        }
-        None => return Err(Problem::not_found("job")),
-    }
-    change.record_reply(&app, action, Reply::no_content()).await
+    operations::jobs::retry(&change.invocation(&app, no_content), &job).await?;
+    Ok(Reply::no_content().into_response())
 }
 
 /// Cancel a job; a running job is asked to stop.
@@ -64,17 +50,8 @@ pub async fn cancel(
     change: ChangeRequest<WriteAccess>,
 ) -> Result<Response, Problem> {
     let job = find(change.by.scope, &app, id).await?;
-    if matches!(job.state, JobState::Done | JobState::Dead | JobState::Cancelled) {
-        return Err(Problem::conflict(format!("this job is already {}", job.state.as_str())));
-    }
-    let action = audit_action("job.cancel", &job);
-    change.record_intent(&app, &action).await?;
-    match app.engine.store.system().cancel_job(job.tenant_id, id, "cancelled through the API").await? {
-        CancelOutcome::Cancelled | CancelOutcome::Requested => {
-            change.record_reply(&app, action, Reply::no_content()).await
-        }
-        CancelOutcome::NotLive => Err(Problem::conflict("this job has already ended")),
-    }
+    operations::jobs::cancel(&change.invocation(&app, no_content), &job, "cancelled through the API").await?;
+    Ok(Reply::no_content().into_response())
 }
 
 /// New lane of a job.
@@ -99,14 +76,8 @@ pub async fn move_to(
 ) -> Result<Response, Problem> {
     let lane = lane(&change.body.lane, "lane")?;
     let job = app.engine.store.system().find_job(id).await?.ok_or_else(|| Problem::not_found("job"))?;
-    if matches!(job.state, JobState::Done | JobState::Dead | JobState::Cancelled) {
-        return Err(Problem::conflict(format!("this job is {} and cannot be moved", job.state.as_str())));
-    }
-    let after = Some(json!({"lane": lane.as_str()}));
-    let recording =
-        change.record(&app, AuditAction { after, ..audit_action("job.move", &job) }, Reply::no_content()).await?;
-    recording.engine.store.system().move_job(job.tenant_id, id, lane).await?;
-    recording.finish().await
+    operations::jobs::move_to(&change.invocation(&app, no_content), &job, lane).await?;
+    Ok(Reply::no_content().into_response())
 }
 
 fn lane(name: &str, field: &str) -> Result<Lane, Problem> {
@@ -118,10 +89,6 @@ fn queue(name: &str) -> Result<Lane, Problem> {
     Lane::parse(name).ok_or_else(|| Problem::not_found("queue"))
 }
 
-fn system_action(action: &'static str, target: &str) -> AuditAction {
-    AuditAction { tenant: TenantId::SYSTEM, action, target: target.to_owned(), before: None, after: None }
-}
-
 /// Pause a queue: running jobs continue, no other is started.
 #[utoipa::path(post, path = "/v1/queues/{name}/pause", operation_id = "pause_queue", tag = "jobs",
     params(("name" = String, Path), super::IdempotencyKey), responses(
@@ -131,10 +98,8 @@ pub async fn pause_queue(
     Path(name): Path<String>,
     change: ChangeRequest<Operator>,
 ) -> Result<Response, Problem> {
-    let target = JobScope::Lane(queue(&name)?);
-    let recording = change.record(&app, system_action("queue.pause", &name), Reply::no_content()).await?;
-    recording.engine.store.system().pause_jobs(&target).await?;
-    recording.finish().await
+    operations::queues::pause(&change.invocation(&app, no_content), &JobScope::Lane(queue(&name)?)).await?;
+    Ok(Reply::no_content().into_response())
 }
 
 /// Resume a queue.
@@ -146,11 +111,8 @@ pub async fn resume_queue(
     Path(name): Path<String>,
     change: ChangeRequest<Operator>,
 ) -> Result<Response, Problem> {
-    let target = JobScope::Lane(queue(&name)?);
-    let recording = change.record(&app, system_action("queue.resume", &name), Reply::no_content()).await?;
-    recording.engine.store.system().resume_jobs(&target).await?;
-    app.engine.notify_workers().await;
-    recording.finish().await
+    operations::queues::resume(&change.invocation(&app, no_content), &JobScope::Lane(queue(&name)?)).await?;
+    Ok(Reply::no_content().into_response())
 }
 
 async fn schedule(app: &App, name: &str) -> Result<Schedule, Problem> {
@@ -169,11 +131,8 @@ pub async fn run_recurring(
 ) -> Result<Response, Problem> {
     let schedule = schedule(&app, &name).await?;
     let reply = Reply::empty(StatusCode::ACCEPTED);
-    let recording = change.record(&app, system_action("recurring.run", &name), reply).await?;
-    let ran = recurring::run_now(&recording.engine.store, app.engine.store.clock(), &schedule).await;
-    ran.map_err(anyhow::Error::from)?;
-    app.engine.notify_workers().await;
-    recording.finish().await
+    operations::recurring::run(&change.invocation(&app, |()| Ok(reply.clone())), &schedule).await?;
+    Ok(reply.into_response())
 }
 
 /// Pause a recurring job.
@@ -186,9 +145,8 @@ pub async fn pause_recurring(
     change: ChangeRequest<Operator>,
 ) -> Result<Response, Problem> {
     let schedule = schedule(&app, &name).await?;
-    let recording = change.record(&app, system_action("recurring.pause", &name), Reply::no_content()).await?;
-    recording.engine.store.system().pause_schedule(schedule.tenant_id, &name).await?;
-    recording.finish().await
+    operations::recurring::pause(&change.invocation(&app, no_content), &schedule).await?;
+    Ok(Reply::no_content().into_response())
 }
 
 /// Resume a recurring job; runs missed during the pause are not made up.
@@ -201,14 +159,12 @@ pub async fn resume_recurring(
     change: ChangeRequest<Operator>,
 ) -> Result<Response, Problem> {
     let schedule = schedule(&app, &name).await?;
-    let recording = change.record(&app, system_action("recurring.resume", &name), Reply::no_content()).await?;
-    let resumed = recurring::resume(&recording.engine.store, app.engine.store.clock(), &schedule).await;
-    resumed.map_err(anyhow::Error::from)?;
-    recording.finish().await
+    operations::recurring::resume(&change.invocation(&app, no_content), &schedule).await?;
+    Ok(Reply::no_content().into_response())
 }
 
 /// Dead letters to replay; without a filter, all.
-#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DeadLetterSelection {
     /// Only this job.
@@ -246,37 +202,17 @@ pub async fn replay(
     State(app): State<App>,
     change: ChangeRequest<WriteAccess, DeadLetterSelection>,
 ) -> Result<Response, Problem> {
-    let DeadLetterSelection { id, kind, fingerprint, per_second } = &change.body;
-    if per_second.is_some_and(|rate| !(0.001..=1e6).contains(&rate)) {
-        return Err(Problem::invalid("per_second", "must be from 0.001 to 1000000"));
-    }
+    let DeadLetterSelection { id, kind, fingerprint, per_second } = change.body.clone();
     let seen = change.by.scope;
-    let job = match id {
-        Some(id) => Some(find(seen, &app, *id).await?),
-        None => None,
+    let letters = match id {
+        Some(id) => DeadLetters::One(Box::new(find(seen, &app, id).await?)),
+        None => DeadLetters::All(JobFilter { state: Some(JobState::Dead), kind, tenant: seen.tenant, fingerprint }),
     };
-    let action = AuditAction {
-        tenant: job.as_ref().map(|job| job.tenant_id).or(seen.tenant).unwrap_or(TenantId::SYSTEM),
-        action: "dead_letters.replay",
-        target: id.map_or_else(|| "all".to_owned(), |id| id.to_string()),
-        before: None,
-        after: Some(serde_json::to_value(&change.body).map_err(anyhow::Error::from)?),
-    };
-    // Many commits: the audit entry is written first, the reply last. A repeated request continues.
-    change.record_intent(&app, &action).await?;
-    let (system, replay) = (app.engine.store.system(), ReplayOptions { per_second: *per_second, payload: None });
-    let replayed = match job {
-        Some(job) => u64::from(system.replay_one(job.tenant_id, job.id, &replay).await?),
-        None => {
-            let filter = JobFilter {
-                state: Some(JobState::Dead),
-                kind: kind.clone(),
-                tenant: seen.tenant,
-                fingerprint: fingerprint.clone(),
-            };
-            system.replay_dead(&filter, &replay).await?
-        }
-    };
-    app.engine.notify_workers().await;
-    change.record_reply(&app, action, Reply::json(StatusCode::OK, &ReplayCount { replayed })?).await
+    let options = ReplayOptions { per_second, payload: None };
+    let replayed = operations::dead_letters::replay(&change.invocation(&app, show_count), &letters, &options).await?;
+    Ok(show_count(&replayed)?.into_response())
+}
+
+fn show_count(replayed: &u64) -> anyhow::Result<Reply> {
+    Reply::json(StatusCode::OK, &ReplayCount { replayed: *replayed })
 }

@@ -2,20 +2,18 @@
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use domain::{ApiKeyId, TenantId};
-use engine::credentials::api_keys::{self, NewKey};
+use engine::operations::api_keys::{self, NewKey};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use store::sql::keys::ApiKey;
 use utoipa::ToSchema;
 
 use super::Path;
 use super::auth::{Operator, OperatorForTenant};
 use super::body::non_null;
-use super::change::{AuditAction, ChangeRequest, Reply};
+use super::change::{ChangeRequest, Reply};
 use super::page::Page;
 use super::problem::Problem;
 use super::tenants::find;
@@ -62,7 +60,7 @@ pub async fn list(
 }
 
 /// API key to create.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewApiKey {
     /// Name for people.
@@ -106,38 +104,18 @@ pub async fn create(
     State(app): State<App>,
     change: ChangeRequest<OperatorForTenant, NewApiKey>,
 ) -> Result<Response, Problem> {
-    let NewApiKey { name, scopes, expires_at } = &change.body;
-    check(name, scopes, *expires_at, change.now)?;
-    let tenant = change.by.tenant.id;
-    let (id, key) = api_keys::new_key(app.engine.store.clock())?;
-    let created = CreatedKey {
-        id,
-        name: name.clone(),
-        scopes: scopes.clone(),
-        expires_at: *expires_at,
-        created_at: change.now,
-        key: key.expose().clone(),
-    };
-    let reply = Reply::created(format!("/v1/tenants/{tenant}/api-keys/{id}"), &created)?.with_secret();
-    let after = Some(json!({"id": id, "name": name, "scopes": scopes, "expires_at": expires_at}));
-    let action = AuditAction { tenant, action: "api_key.create", target: id.to_string(), before: None, after };
-    let recording = change.record(&app, action, reply).await?;
-    let new = NewKey { id, key: &key, name, scopes, expires_at: *expires_at, created_at: change.now };
-    api_keys::store_key(&recording.engine.store.tenant(tenant), &new).await?;
-    recording.finish().await
+    let NewApiKey { name, scopes, expires_at } = change.body.clone();
+    let new = NewKey { name, scopes, expires_at };
+    let created = api_keys::create(&change.invocation(&app, show_created), change.by.tenant.id, new).await?;
+    Ok(show_created(&created)?.into_response())
 }
 
-fn check(name: &str, scopes: &[String], expires_at: Option<Timestamp>, now: Timestamp) -> Result<(), Problem> {
-    if name.trim().is_empty() || name.chars().count() > 100 || name.chars().any(char::is_control) {
-        return Err(Problem::invalid("name", "must have 1 to 100 characters on one line"));
-    }
-    if scopes.is_empty() || scopes.iter().any(|scope| !api_keys::SCOPES.contains(&scope.as_str())) {
-        return Err(Problem::invalid("scopes", format!("must be one or more of {}", api_keys::SCOPES.join(", "))));
-    }
-    if expires_at.is_some_and(|at| at <= now) {
-        return Err(Problem::invalid("expires_at", "must be in the future"));
-    }
-    Ok(())
+fn show_created(created: &api_keys::CreatedKey) -> anyhow::Result<Reply> {
+    let api_keys::CreatedKey { id, tenant, new, created_at, key } = created.clone();
+    let NewKey { name, scopes, expires_at } = new;
+    let location = format!("/v1/tenants/{tenant}/api-keys/{id}");
+    let shown = CreatedKey { id, name, scopes, expires_at, created_at, key: key.expose().clone() };
+    Ok(Reply::created(location, &shown)?.with_secret())
 }
 
 /// Revoke an API key, effective at once.
@@ -149,19 +127,7 @@ pub async fn revoke(
     Path((_, id)): Path<(TenantId, ApiKeyId)>,
     change: ChangeRequest<OperatorForTenant>,
 ) -> Result<Response, Problem> {
-    let tenant = change.by.tenant.id;
-    let keys = app.engine.store.tenant(tenant).list_api_keys().await?;
-    let key = keys.into_iter().find(|key| key.id == id && key.revoked_at.is_none());
-    let key = key.ok_or_else(no_valid_key)?;
-    let before = Some(json!({"id": id, "name": key.name, "scopes": key.scopes, "expires_at": key.expires_at}));
-    let action = AuditAction { tenant, action: "api_key.revoke", target: id.to_string(), before, after: None };
-    let recording = change.record(&app, action, Reply::no_content()).await?;
-    if !recording.engine.store.tenant(tenant).revoke_api_key(id).await? {
-        return Err(no_valid_key());
-    }
-    recording.finish().await
-}
-
-fn no_valid_key() -> Problem {
-    Problem::new(StatusCode::NOT_FOUND, "this tenant has no valid key with this id")
+    let call = change.invocation(&app, |()| Ok(Reply::no_content()));
+    api_keys::revoke(&call, change.by.tenant.id, id).await?;
+    Ok(Reply::no_content().into_response())
 }

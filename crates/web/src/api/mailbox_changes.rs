@@ -2,20 +2,17 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::Response;
-use domain::{Backfill, MailboxId, MailboxSettings, MailboxState, Provider, TenantSettings};
-use engine::accounts::erasure::EraseMailbox;
-use engine::accounts::mailboxes::{ConnectRequest, NextMailbox, is_conflict};
+use axum::response::{IntoResponse, Response};
+use domain::{Backfill, MailboxId, MailboxSettings, Provider, TenantSettings};
+use engine::operations::mailboxes::{self, ConnectRequest, MailErasure};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
-use serde_json::json;
 use store::sql::mailboxes::Mailbox;
-use store::{Precondition, StoreError};
 use utoipa::{IntoParams, ToSchema};
 
 use super::auth::TenantWriter;
-use super::body::non_null;
-use super::change::{AuditAction, ChangeRequest, Reply};
+use super::body::{non_null, nullable};
+use super::change::{ChangeRequest, Reply};
 use super::connection_body::{ConnectionBody, connection_body};
 use super::mailbox_settings::MailboxSettingsInput;
 use super::mailboxes::{MailboxView, find};
@@ -23,9 +20,6 @@ use super::problem::Problem;
 use super::users::parse_address;
 use super::{Path, Query};
 use crate::App;
-
-/// Attempts of a change that conflicts with concurrent changes of the mailbox.
-const MAX_CHANGE_ATTEMPTS: usize = 5;
 
 /// Mailbox to connect. Which of the fields of a connection it has depends on the provider.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -78,39 +72,25 @@ fn provider_names() -> String {
     format!("{} or {}", remote.collect::<Vec<_>>().join(", "), Provider::Files.as_str())
 }
 
-/// Changes to a mailbox. Absent fields stay as they are.
+/// Changes to a mailbox. Absent fields stay as they are; null removes a setting of the mailbox's own, so that its tenant's or
+/// the server's applies.
 #[derive(Debug, Deserialize, ToSchema)]
 pub struct MailboxChange {
     #[serde(default, deserialize_with = "non_null")]
-    #[schema(nullable = false)]
-    folders: Option<Vec<String>>,
-    #[serde(default, deserialize_with = "non_null")]
-    #[schema(nullable = false)]
-    exclude: Option<Vec<String>>,
-    #[serde(default, deserialize_with = "non_null")]
-    #[schema(minimum = 1, maximum = 2_592_000, nullable = false)]
-    interval_seconds: Option<u64>,
-    #[serde(default, deserialize_with = "non_null")]
-    #[schema(nullable = false)]
-    bytes_per_day: Option<u64>,
+    #[schema(value_type = Option<Vec<String>>)]
+    folders: Option<Option<Vec<String>>>,
+    #[serde(default, deserialize_with = "nullable")]
+    #[schema(value_type = Option<Vec<String>>)]
+    exclude: Option<Option<Vec<String>>>,
+    #[serde(default, deserialize_with = "nullable")]
+    #[schema(minimum = 1, maximum = 2_592_000, value_type = Option<u64>)]
+    interval_seconds: Option<Option<u64>>,
+    #[serde(default, deserialize_with = "nullable")]
+    #[schema(value_type = Option<u64>)]
+    bytes_per_day: Option<Option<u64>>,
     #[serde(flatten, deserialize_with = "connection_body")]
     #[schema(value_type = BTreeMap<String, Object>)]
     connection: ConnectionBody,
-}
-
-macro_rules! settings_input {
-    ($from:expr) => {
-        MailboxSettingsInput {
-            common: MailboxSettings {
-                folders: $from.folders.clone(),
-                exclude: $from.exclude.clone(),
-                interval_seconds: $from.interval_seconds,
-                bytes_per_day: $from.bytes_per_day,
-                ..MailboxSettings::default()
-            },
-            connection: &$from.connection,
-        }
-    };
 }
 
 /// Connect a mailbox.
@@ -127,50 +107,36 @@ pub async fn create(
     let address = parse_address(&new.address)?;
     let tenant_settings = change.by.store.tenant_settings().await?;
     let backfill = resolve_backfill(&app, &tenant_settings, new.backfill.as_deref())?;
+    let common = MailboxSettings {
+        folders: new.folders.clone(),
+        exclude: new.exclude.clone(),
+        interval_seconds: new.interval_seconds,
+        bytes_per_day: new.bytes_per_day,
+        ..MailboxSettings::default()
+    };
     let provider = new.provider.0;
-    let (settings, secret) = settings_input!(new).for_new(app.providers, provider, &address, change.by.is_operator)?;
-    let store = &change.by.store;
-    let existing = store.find_mailbox(&address).await?;
-    if existing.as_ref().is_some_and(|existing| provider == Provider::Files || is_connected(existing)) {
-        return Err(Precondition::MailboxExists.into());
-    }
-    let id = existing.as_ref().map_or_else(|| MailboxId::new(store.clock()), |existing| existing.id);
-    let state = if provider == Provider::Files { MailboxState::Active } else { MailboxState::Connecting };
-    let mailbox = Mailbox {
-        id,
-        tenant_id: store.id,
-        provider,
-        address: address.clone(),
-        state,
-        state_reason: None,
-        state_since: change.now,
-        settings: settings.clone(),
-        tenant_settings,
-        secret_ref: None,
-        is_active: true,
-        created_at: existing.as_ref().map_or(change.now, |existing| existing.created_at),
-        updated_at: change.now,
-        version: existing.map_or(1, |existing| existing.version + 1),
-    };
-    let reply = Reply::created(format!("/v1/mailboxes/{id}"), &MailboxView::from(mailbox.clone()))?;
-    let recording = change.record(&app, audit_action("mailbox.create", None, Some(&mailbox))?, reply).await?;
-    let is_made = match provider {
-        Provider::Files => recording.engine.store.tenant(store.id).add_files_mailbox(id, &address).await?,
-        _ => {
-            let connect = ConnectRequest { provider, address, settings, secret, backfill };
-            recording.engine.connect_as(store.id, id, connect).await?
-        }
-    };
-    if !is_made {
-        return Err(Precondition::MailboxExists.into());
-    }
-    app.engine.notify_workers().await;
-    recording.finish().await
+    let input = MailboxSettingsInput { common, connection: &new.connection };
+    let (settings, secret) = input.for_new(app.providers, provider, &address, change.by.is_operator)?;
+    let request = ConnectRequest { provider, address, settings, secret, backfill };
+    let call = change.invocation(&app, show_created);
+    let created = mailboxes::create(&call, change.by.store.id, &request).await?;
+    Ok(show_created(&created)?.into_response())
 }
 
-/// Returns whether the mailbox is connected to a provider, so that its address is taken.
-fn is_connected(mailbox: &Mailbox) -> bool {
-    mailbox.state != MailboxState::Disconnected && mailbox.provider != Provider::Files
+fn show_created(mailbox: &Mailbox) -> anyhow::Result<Reply> {
+    Reply::created(format!("/v1/mailboxes/{}", mailbox.id), &MailboxView::from(mailbox.clone()))
+}
+
+fn show(mailbox: &Mailbox) -> anyhow::Result<Reply> {
+    Reply::json(StatusCode::OK, &MailboxView::from(mailbox.clone()))
+}
+
+fn show_changed(mailbox: &Mailbox) -> anyhow::Result<Reply> {
+    Ok(show(mailbox)?.with_etag(mailbox.version))
+}
+
+fn show_accepted(mailbox: &Mailbox) -> anyhow::Result<Reply> {
+    Reply::json(StatusCode::ACCEPTED, &MailboxView::from(mailbox.clone()))
 }
 
 /// Returns the backfill of new mailboxes: the requested one, else the tenant's, else `sync.backfill`.
@@ -178,25 +144,6 @@ pub fn resolve_backfill(app: &App, tenant: &TenantSettings, requested: Option<&s
     let requested = requested.map(str::parse::<Backfill>).transpose();
     let requested = requested.map_err(|e| Problem::invalid("backfill", e.to_string()))?;
     Ok(tenant.resolve_backfill(requested, app.backfill))
-}
-
-fn audit_action(
-    action: &'static str,
-    before: Option<&Mailbox>,
-    after: Option<&Mailbox>,
-) -> Result<AuditAction, Problem> {
-    let either = after.or(before).ok_or_else(Problem::internal)?;
-    Ok(AuditAction {
-        tenant: either.tenant_id,
-        action,
-        target: either.id.to_string(),
-        before: before.map(audit_view).transpose()?,
-        after: after.map(audit_view).transpose()?,
-    })
-}
-
-fn audit_view(mailbox: &Mailbox) -> Result<serde_json::Value, anyhow::Error> {
-    Ok(serde_json::to_value(MailboxView::from(mailbox.clone()))?)
 }
 
 /// Change the connection or sync settings of a mailbox.
@@ -209,17 +156,35 @@ pub async fn change(
     change: ChangeRequest<TenantWriter, MailboxChange>,
 ) -> Result<Response, Problem> {
     let before = find(&change.by.store, id).await?;
-    change.expect_version(before.version)?;
-    if before.state == MailboxState::Disconnected {
-        return Err(Problem::conflict("this mailbox is disconnected; connect it again with POST /v1/mailboxes"));
+    let body = &change.body;
+    let common = MailboxSettings {
+        folders: body.folders.clone().flatten(),
+        exclude: body.exclude.clone().flatten(),
+        interval_seconds: body.interval_seconds.flatten(),
+        bytes_per_day: body.bytes_per_day.flatten(),
+        ..MailboxSettings::default()
+    };
+    let input = MailboxSettingsInput { common, connection: &body.connection };
+    let (settings, secret) = input.over(app.providers, &inheriting(&before, body))?;
+    let call = change.invocation(&app, show_changed);
+    let changed = mailboxes::change(&call, &before, settings, secret.as_ref()).await?;
+    Ok(show_changed(&changed)?.into_response())
+}
+
+/// Returns the mailbox without the settings of its own that are removed, so that it inherits them.
+fn inheriting(mailbox: &Mailbox, change: &MailboxChange) -> Mailbox {
+    let mut settings = mailbox.settings.clone();
+    for (field, is_removed) in [
+        ("folders", change.folders == Some(None)),
+        ("exclude", change.exclude == Some(None)),
+        ("interval_seconds", change.interval_seconds == Some(None)),
+        ("bytes_per_day", change.bytes_per_day == Some(None)),
+    ] {
+        if is_removed {
+            settings.unset(field);
+        }
     }
-    let (settings, secret) = settings_input!(change.body).over(app.providers, &before)?;
-    let is_orphaned = app.engine.is_orphaned(&before).await?;
-    let after = NextMailbox::of(&before, change.now).changed(settings.clone(), secret.is_some(), is_orphaned);
-    let reply = Reply::json(StatusCode::OK, &MailboxView::from(after.clone()))?.with_etag(after.version);
-    let recording = change.record(&app, audit_action("mailbox.change", Some(&before), Some(&after))?, reply).await?;
-    recording.engine.change_mailbox(&before, settings, secret).await?;
-    recording.finish().await
+    Mailbox { settings, ..mailbox.clone() }
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -243,28 +208,9 @@ pub async fn delete(
     Query(params): Query<DeleteMailboxParams>,
     change: ChangeRequest<TenantWriter>,
 ) -> Result<Response, Problem> {
-    for _ in 0..MAX_CHANGE_ATTEMPTS {
-        let before = find(&change.by.store, id).await?;
-        change.expect_version(before.version)?;
-        let after = NextMailbox::of(&before, change.now).disconnected();
-        let reply = Reply::json(StatusCode::OK, &MailboxView::from(after.clone()))?;
-        let erase = if params.erase {
-            Some(EraseMailbox::request(app.engine.store.clock(), id).map_err(anyhow::Error::from)?)
-        } else {
-            None
-        };
-        let action = if params.erase { "mailbox.erase" } else { "mailbox.disconnect" };
-        let recording = change.record(&app, audit_action(action, Some(&before), Some(&after))?, reply).await?;
-        match recording.engine.disconnect(&before, erase).await {
-            Err(e) if is_conflict(&e) => {}
-            done => {
-                done?;
-                app.engine.notify_workers().await;
-                return recording.finish().await;
-            }
-        }
-    }
-    Err(StoreError::Precondition(Precondition::MailboxChanged).into())
+    let erasure = if params.erase { MailErasure::ByJob } else { MailErasure::None };
+    let deleted = mailboxes::delete(&change.invocation(&app, show), change.by.store.id, id, erasure).await?;
+    Ok(show(&deleted)?.into_response())
 }
 
 /// Sync a mailbox now, instead of at its next time.
@@ -276,28 +222,8 @@ pub async fn sync(
     Path(id): Path<MailboxId>,
     change: ChangeRequest<TenantWriter>,
 ) -> Result<Response, Problem> {
-    let mailbox = find(&change.by.store, id).await?;
-    if !mailbox.provider.capabilities().is_remote || !mailbox.is_active || !mailbox.state.is_synced() {
-        return Err(Problem::conflict(format!("this mailbox {} and cannot be synced", describe_state(&mailbox))));
-    }
-    let reply = Reply::json(StatusCode::ACCEPTED, &MailboxView::from(mailbox.clone()))?;
-    let recording = change.record(&app, state_action("mailbox.sync", &mailbox), reply).await?;
-    recording.engine.request_sync(&mailbox).await?;
-    recording.finish().await
-}
-
-/// Completes the sentence "this mailbox …".
-fn describe_state(mailbox: &Mailbox) -> String {
-    match mailbox.provider {
-        Provider::Files => "is for imported files".to_owned(),
-        _ if !mailbox.is_active => "belongs to a user whom the directory or its rules exclude".to_owned(),
-        _ => format!("is {}", mailbox.state.as_str()),
-    }
-}
-
-fn state_action(action: &'static str, mailbox: &Mailbox) -> AuditAction {
-    let before = Some(json!({"state": mailbox.state.as_str()}));
-    AuditAction { tenant: mailbox.tenant_id, action, target: mailbox.id.to_string(), before, after: None }
+    let mailbox = mailboxes::sync(&change.invocation(&app, show_accepted), change.by.store.id, id).await?;
+    Ok(show_accepted(&mailbox)?.into_response())
 }
 
 /// Pause a mailbox: its provider is not called until it is resumed.
@@ -309,17 +235,8 @@ pub async fn pause(
     Path(id): Path<MailboxId>,
     change: ChangeRequest<TenantWriter>,
 ) -> Result<Response, Problem> {
-    for _ in 0..MAX_CHANGE_ATTEMPTS {
-        let before = find_connected(&change, id).await?;
-        let after = NextMailbox::of(&before, change.now).paused();
-        let reply = Reply::json(StatusCode::OK, &MailboxView::from(after.clone()))?;
-        let recording = change.record(&app, audit_action("mailbox.pause", Some(&before), Some(&after))?, reply).await?;
-        match recording.engine.pause_mailbox(&before).await {
-            Err(e) if is_conflict(&e) => {}
-            done => return done.map(drop).map_err(Problem::from).map(|()| recording)?.finish().await,
-        }
-    }
-    Err(StoreError::Precondition(Precondition::MailboxChanged).into())
+    let paused = mailboxes::pause(&change.invocation(&app, show), change.by.store.id, id).await?;
+    Ok(show(&paused)?.into_response())
 }
 
 /// Resume a mailbox: it is synced again, and messages that had failed are fetched again.
@@ -331,24 +248,6 @@ pub async fn resume(
     Path(id): Path<MailboxId>,
     change: ChangeRequest<TenantWriter>,
 ) -> Result<Response, Problem> {
-    for _ in 0..MAX_CHANGE_ATTEMPTS {
-        let before = find_connected(&change, id).await?;
-        let after = NextMailbox::of(&before, change.now).resumed(app.engine.is_orphaned(&before).await?);
-        let reply = Reply::json(StatusCode::OK, &MailboxView::from(after.clone()))?;
-        let recording =
-            change.record(&app, audit_action("mailbox.resume", Some(&before), Some(&after))?, reply).await?;
-        match recording.engine.resume_mailbox(&before, None).await {
-            Err(e) if is_conflict(&e) => {}
-            done => return done.map(drop).map_err(Problem::from).map(|()| recording)?.finish().await,
-        }
-    }
-    Err(StoreError::Precondition(Precondition::MailboxChanged).into())
-}
-
-async fn find_connected(change: &ChangeRequest<TenantWriter>, id: MailboxId) -> Result<Mailbox, Problem> {
-    let mailbox = find(&change.by.store, id).await?;
-    match mailbox.state {
-        MailboxState::Disconnected => Err(Problem::conflict("this mailbox is disconnected")),
-        _ => Ok(mailbox),
-    }
+    let resumed = mailboxes::resume(&change.invocation(&app, show), change.by.store.id, id, None).await?;
+    Ok(show(&resumed)?.into_response())
 }

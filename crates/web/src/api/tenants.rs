@@ -5,14 +5,14 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use domain::{PlanTier, TenantId, TenantSettings};
-use engine::accounts::erasure::EraseTenant;
+use engine::operations::tenants as operations;
 use serde::{Deserialize, Serialize};
 use store::sql::tenants::Tenant;
 use utoipa::ToSchema;
 
 use super::auth::{Operator, OperatorForTenant};
 use super::body::{non_null, nullable};
-use super::change::{AuditAction, ChangeRequest, Reply, etag};
+use super::change::{ChangeRequest, Reply, etag};
 use super::page::{Page, PageParams};
 use super::problem::Problem;
 use super::settings_schemas::TenantSettingsSchema;
@@ -54,13 +54,6 @@ impl From<Tenant> for TenantView {
     }
 }
 
-impl TenantView {
-    /// Renders the tenant for the audit log.
-    fn audit_json(tenant: &Tenant) -> Result<Option<serde_json::Value>, Problem> {
-        Ok(Some(serde_json::to_value(Self::from(tenant.clone())).map_err(anyhow::Error::from)?))
-    }
-}
-
 /// Tenant to create.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -94,14 +87,17 @@ impl From<PlanInput> for PlanTier {
     }
 }
 
-fn check_name(name: &str) -> Result<(), Problem> {
-    if domain::tenant::is_valid_name(name) {
-        return Ok(());
-    }
-    Err(Problem::invalid(
-        "name",
-        "must have 1 to 100 characters on one line, without leading or trailing blanks, and must not be an id",
-    ))
+fn show_created(tenant: &Tenant) -> anyhow::Result<Reply> {
+    let location = format!("/v1/tenants/{}", tenant.id);
+    Ok(Reply::created(location, &TenantView::from(tenant.clone()))?.with_etag(tenant.version))
+}
+
+fn show(tenant: &Tenant) -> anyhow::Result<Reply> {
+    Ok(Reply::json(StatusCode::OK, &TenantView::from(tenant.clone()))?.with_etag(tenant.version))
+}
+
+fn show_accepted(tenant: &Tenant) -> anyhow::Result<Reply> {
+    Ok(Reply::json(StatusCode::ACCEPTED, &TenantView::from(tenant.clone()))?.with_etag(tenant.version))
 }
 
 /// Create a tenant.
@@ -110,17 +106,11 @@ fn check_name(name: &str) -> Result<(), Problem> {
     (status = 201, description = "The tenant was created", body = TenantView,
      headers(("Location" = String), ("ETag" = String)))))]
 pub async fn create(State(app): State<App>, change: ChangeRequest<Operator, NewTenant>) -> Result<Response, Problem> {
-    check_name(&change.body.name)?;
-    let id = TenantId::new(app.engine.store.clock());
-    let settings = change.body.settings.over(TenantSettings::default())?;
-    let tenant = Tenant { settings, ..Tenant::new(id, &change.body.name, change.body.plan.into(), change.now) };
-    let reply =
-        Reply::created(format!("/v1/tenants/{id}"), &TenantView::from(tenant.clone()))?.with_etag(tenant.version);
-    let after = TenantView::audit_json(&tenant)?;
-    let action = AuditAction { tenant: id, action: "tenant.create", target: id.to_string(), before: None, after };
-    let recording = change.record(&app, action, reply).await?;
-    recording.engine.store.system().add_tenant(&tenant).await?;
-    recording.finish().await
+    let NewTenant { name, plan, settings } = &change.body;
+    let settings = settings.over(TenantSettings::default())?;
+    let new = operations::NewTenant { name: name.clone(), plan: (*plan).into(), settings };
+    let created = operations::create(&change.invocation(&app, show_created), new).await?;
+    Ok(show_created(&created)?.into_response())
 }
 
 /// Changes to a tenant. Absent fields stay as they are.
@@ -155,40 +145,18 @@ pub async fn change(
     State(app): State<App>,
     change: ChangeRequest<OperatorForTenant, TenantChange>,
 ) -> Result<Response, Problem> {
-    let before = change.by.tenant.clone();
-    change.expect_version(before.version)?;
-    if before.erasing_at.is_some() {
-        return Err(Problem::conflict("this tenant is being erased and cannot be restored"));
-    }
+    let before = &change.by.tenant;
     let TenantChange { name, plan, is_active, settings, hold_reason } = &change.body;
-    let mut after = before.changed_at(change.now);
-    if let Some(name) = name {
-        check_name(name)?;
-        after.name.clone_from(name);
-    }
-    if let Some(plan) = plan {
-        after.plan_tier = (*plan).into();
-    }
-    if let Some(is_active) = is_active {
-        after.is_active = *is_active;
-        after.deleted_at = before.deleted_at.filter(|_| !is_active);
-    }
-    if let Some(settings) = settings {
-        after.settings = settings.over(before.settings.clone())?;
-    }
-    if let Some(reason) = hold_reason {
-        if reason
-            .as_ref()
-            .is_some_and(|reason| reason.trim().is_empty() || reason.contains('\0') || reason.chars().count() > 1000)
-        {
-            return Err(Problem::invalid("hold_reason", "must be a text of 1 to 1000 characters, or null"));
-        }
-        after.hold_reason.clone_from(reason);
-    }
-    let reply = Reply::json(StatusCode::OK, &TenantView::from(after.clone()))?.with_etag(after.version);
-    let recording = change.record(&app, audit_action("tenant.change", &before, &after)?, reply).await?;
-    recording.engine.store.system().change_tenant(&before, &after).await?;
-    recording.finish().await
+    let settings = settings.as_ref().map(|settings| settings.over(before.settings.clone())).transpose()?;
+    let parts = operations::TenantChange {
+        name: name.clone(),
+        plan: plan.map(PlanTier::from),
+        is_active: *is_active,
+        settings,
+        hold_reason: hold_reason.clone(),
+    };
+    let changed = operations::change(&change.invocation(&app, show), before, parts).await?;
+    Ok(show(&changed)?.into_response())
 }
 
 /// Delete a tenant.
@@ -198,31 +166,9 @@ pub async fn change(
     params(("id" = String, Path), super::IdempotencyKey, super::IfMatch), responses(
     (status = 202, description = "The tenant was deleted; its data will be erased", body = TenantView, headers(("ETag" = String)))))]
 pub async fn delete(State(app): State<App>, change: ChangeRequest<OperatorForTenant>) -> Result<Response, Problem> {
-    let before = change.by.tenant.clone();
-    change.expect_version(before.version)?;
-    if let Some(reason) = &before.hold_reason {
-        return Err(Problem::conflict(format!("this tenant is on legal hold ({reason}); lift the hold first")));
-    }
-    if before.deleted_at.is_some() {
-        return Err(Problem::conflict("this tenant is already deleted; it is erased after tenants.erase_after"));
-    }
-    let after = Tenant { is_active: false, deleted_at: Some(change.now), ..before.changed_at(change.now) };
-    let reply = Reply::json(StatusCode::ACCEPTED, &TenantView::from(after.clone()))?.with_etag(after.version);
-    let erase = EraseTenant::request(app.engine.store.clock(), before.id, change.now, app.erase_after)?;
-    let recording = change.record(&app, audit_action("tenant.delete", &before, &after)?, reply).await?;
-    recording.engine.store.system().delete_tenant(&before, &after, erase).await?;
-    recording.finish().await
-}
-
-fn audit_action(action: &'static str, before: &Tenant, after: &Tenant) -> Result<AuditAction, Problem> {
-    let target = before.id.to_string();
-    Ok(AuditAction {
-        tenant: before.id,
-        action,
-        target,
-        before: TenantView::audit_json(before)?,
-        after: TenantView::audit_json(after)?,
-    })
+    let call = change.invocation(&app, show_accepted);
+    let deleted = operations::delete(&call, &change.by.tenant, app.erase_after).await?;
+    Ok(show_accepted(&deleted)?.into_response())
 }
 
 /// List all tenants.

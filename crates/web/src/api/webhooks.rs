@@ -6,8 +6,9 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use domain::{MailboxId, Secret, WebhookId, WebhookState};
-use engine::delivery::webhooks::{self, WebhookError, WebhookRequest};
+use domain::{MailboxId, Secret, WebhookId};
+use engine::delivery::webhooks::WebhookRequest;
+use engine::operations::webhooks as operations;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use store::TenantStore;
@@ -16,7 +17,7 @@ use utoipa::ToSchema;
 
 use super::auth::{TenantReader, TenantWriter};
 use super::body::{non_null, nullable};
-use super::change::{AuditAction, ChangeRequest, Reply, etag};
+use super::change::{ChangeRequest, Reply, etag};
 use super::event_types::EventTypeSchema;
 use super::page::{Page, PageParams};
 use super::problem::Problem;
@@ -75,13 +76,6 @@ impl From<Webhook> for WebhookView {
     }
 }
 
-impl WebhookView {
-    /// Renders the webhook for the audit log.
-    fn audit_json(&self) -> Result<Option<serde_json::Value>, Problem> {
-        Ok(Some(serde_json::to_value(self).map_err(anyhow::Error::from)?))
-    }
-}
-
 /// List the webhooks of the tenant.
 #[utoipa::path(get, path = "/v1/webhooks", operation_id = "list_webhooks", tag = "webhooks", params(PageParams), responses(
     (status = 200, description = "Webhooks of the tenant", body = Page<WebhookView>)))]
@@ -108,7 +102,7 @@ pub async fn find(store: &TenantStore, id: WebhookId) -> Result<Webhook, Problem
 }
 
 /// Webhook to create.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewWebhook {
     /// An https:// URL of a public host, unless the operator has allowed other networks.
@@ -141,26 +135,23 @@ pub struct WebhookWithSecret {
     secret: String,
 }
 
-impl From<WebhookError> for Problem {
-    fn from(refused: WebhookError) -> Self {
-        match refused {
-            WebhookError::Invalid { field, why } => Self::invalid(field, why),
-            WebhookError::Vault(e) => anyhow::Error::from(e).into(),
-            WebhookError::Other(e) => e.into(),
-        }
-    }
+fn show_with_secret(status: StatusCode, shown: &operations::WebhookWithSecret) -> anyhow::Result<Reply> {
+    let operations::WebhookWithSecret { webhook, secret } = shown.clone();
+    Ok(Reply::json(status, &WebhookWithSecret { webhook: webhook.into(), secret: secret.expose().clone() })?
+        .with_secret())
 }
 
-async fn check(store: &TenantStore, description: &str, mailbox: Option<MailboxId>) -> Result<(), Problem> {
-    if description.chars().count() > 1000 || description.contains('\0') {
-        return Err(Problem::invalid("description", "must have at most 1000 characters"));
-    }
-    if let Some(mailbox) = mailbox
-        && store.find_mailbox(&mailbox.to_string()).await?.is_none()
-    {
-        return Err(Problem::invalid("mailbox_id", "must be the id of a mailbox of this tenant"));
-    }
-    Ok(())
+fn show_created(created: &operations::WebhookWithSecret) -> anyhow::Result<Reply> {
+    let location = format!("/v1/webhooks/{}", created.webhook.id);
+    Ok(show_with_secret(StatusCode::CREATED, created)?.with_location(location))
+}
+
+fn show_rotated(rotated: &operations::WebhookWithSecret) -> anyhow::Result<Reply> {
+    show_with_secret(StatusCode::OK, rotated)
+}
+
+fn show(webhook: &Webhook) -> anyhow::Result<Reply> {
+    Ok(Reply::json(StatusCode::OK, &WebhookView::from(webhook.clone()))?.with_etag(webhook.version))
 }
 
 /// Create a webhook for events from now on.
@@ -173,52 +164,16 @@ pub async fn create(
     State(app): State<App>,
     change: ChangeRequest<TenantWriter, NewWebhook>,
 ) -> Result<Response, Problem> {
-    let store = &change.by.store;
-    let NewWebhook { url, description, types, mailbox_id, with_backfill, secret } = &change.body;
-    check(store, description, *mailbox_id).await?;
-    let wanted = WebhookRequest {
-        url: url.clone(),
-        description: description.clone(),
-        types: types.clone(),
-        mailbox_id: *mailbox_id,
-        with_backfill: *with_backfill,
-        secret: secret.clone().map(Secret::new),
-    };
-    let drafted = webhooks::draft(&app.engine, &app.webhook_policy, store.id, wanted).await?;
-    let id = drafted.webhook.id;
-    let view = WebhookView {
-        id,
-        url: drafted.webhook.url.clone(),
-        description: description.clone(),
-        types: types.clone(),
-        mailbox_id: *mailbox_id,
-        with_backfill: *with_backfill,
-        state: WebhookState::Active.as_str(),
-        state_reason: None,
-        failing_since: None,
-        failures: 0,
-        last_error: None,
-        created_at: change.now,
-        updated_at: change.now,
-    };
-    let action = AuditAction {
-        tenant: store.id,
-        action: "webhook.create",
-        target: id.to_string(),
-        before: None,
-        after: view.audit_json()?,
-    };
-    let answer = WebhookWithSecret { webhook: view, secret: drafted.secret.expose().clone() };
-    let reply = Reply::created(format!("/v1/webhooks/{id}"), &answer)?.with_secret();
-    let recording = change.record(&app, action, reply).await?;
-    let mut unit = recording.engine.store.tenant(store.id).write();
-    drafted.add_to(&mut unit);
-    unit.commit().await?;
-    recording.finish().await
+    let NewWebhook { url, description, types, mailbox_id, with_backfill, secret } = change.body.clone();
+    let secret = secret.map(Secret::new);
+    let request = WebhookRequest { url, description, types, mailbox_id, with_backfill, secret };
+    let call = change.invocation(&app, show_created);
+    let created = operations::create(&call, change.by.store.id, &app.webhook_policy, request).await?;
+    Ok(show_created(&created)?.into_response())
 }
 
 /// Changes to a webhook. Absent fields stay as they are.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WebhookChange {
     #[serde(default, deserialize_with = "non_null")]
@@ -261,48 +216,12 @@ pub async fn change(
     Path(id): Path<WebhookId>,
     change: ChangeRequest<TenantWriter, WebhookChange>,
 ) -> Result<Response, Problem> {
-    let store = &change.by.store;
-    let before = find(store, id).await?;
-    change.expect_version(before.version)?;
-    let WebhookChange { url, description, types, mailbox_id, with_backfill, state } = &change.body;
-    let mut wanted = before.clone();
-    if let Some(url) = url {
-        webhooks::url::check(url, &app.webhook_policy).map_err(|why| Problem::invalid("url", why))?;
-        wanted.url.clone_from(url);
-    }
-    if let Some(types) = types {
-        webhooks::check_types(types)?;
-        wanted.types.clone_from(types);
-    }
-    wanted.description = description.clone().unwrap_or(wanted.description);
-    wanted.mailbox_id = mailbox_id.unwrap_or(wanted.mailbox_id);
-    wanted.with_backfill = with_backfill.unwrap_or(wanted.with_backfill);
-    if let Some(state) = state {
-        (wanted.state, wanted.state_reason) = match state {
-            WebhookStateChange::Active => (WebhookState::Active, None),
-            WebhookStateChange::Paused => (WebhookState::Paused, Some("paused through the API".to_owned())),
-        };
-    }
-    check(store, &wanted.description, wanted.mailbox_id.filter(|_| mailbox_id.is_some())).await?;
-    let mut after = Webhook { version: before.version + 1, updated_at: change.now, ..wanted.clone() };
-    if wanted.url != before.url || wanted.state != before.state {
-        after = Webhook { failing_since: None, failures: 0, last_error: None, rest_until: None, ..after };
-    }
-    let version = after.version;
-    let (before, after) = (WebhookView::from(before), WebhookView::from(after));
-    let action = AuditAction {
-        tenant: store.id,
-        action: "webhook.change",
-        target: id.to_string(),
-        before: before.audit_json()?,
-        after: after.audit_json()?,
-    };
-    let reply = Reply::json(StatusCode::OK, &after)?.with_etag(version);
-    let recording = change.record(&app, action, reply).await?;
-    let mut unit = recording.engine.store.tenant(store.id).write();
-    unit.change_webhook(&wanted);
-    unit.commit().await?;
-    recording.finish().await
+    let WebhookChange { url, description, types, mailbox_id, with_backfill, state } = change.body.clone();
+    let is_paused = state.map(|state| state == WebhookStateChange::Paused);
+    let parts = operations::WebhookChange { url, description, types, mailbox_id, with_backfill, is_paused };
+    let call = change.invocation(&app, show);
+    let changed = operations::change(&call, change.by.store.id, id, &app.webhook_policy, parts).await?;
+    Ok(show(&changed)?.into_response())
 }
 
 /// Delete a webhook.
@@ -314,21 +233,13 @@ pub async fn delete(
     Path(id): Path<WebhookId>,
     change: ChangeRequest<TenantWriter>,
 ) -> Result<Response, Problem> {
-    let store = &change.by.store;
-    let webhook = find(store, id).await?;
-    change.expect_version(webhook.version)?;
-    let before = WebhookView::from(webhook.clone()).audit_json()?;
-    let action =
-        AuditAction { tenant: store.id, action: "webhook.delete", target: id.to_string(), before, after: None };
-    let recording = change.record(&app, action, Reply::no_content()).await?;
-    let mut unit = recording.engine.store.tenant(store.id).write();
-    unit.remove_webhook(&webhook);
-    unit.commit().await?;
-    recording.finish().await
+    let call = change.invocation(&app, |()| Ok(Reply::no_content()));
+    operations::delete(&call, change.by.store.id, id).await?;
+    Ok(Reply::no_content().into_response())
 }
 
 /// New signing secret of a webhook.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SecretRotation {
     /// New signing secret. Default: a random one.
@@ -356,21 +267,9 @@ pub async fn rotate(
     Path(id): Path<WebhookId>,
     change: ChangeRequest<TenantWriter, SecretRotation>,
 ) -> Result<Response, Problem> {
-    let store = &change.by.store;
-    let webhook = find(store, id).await?;
-    if change.body.keep_old_seconds > 30 * 86_400 {
-        return Err(Problem::invalid("keep_old_seconds", "must be at most 2592000 seconds (30 days)"));
-    }
-    let keep_old_for = Duration::from_secs(change.body.keep_old_seconds);
-    let secret = change.body.secret.clone().map(Secret::new);
-    let rotated = webhooks::rotate(&app.engine, store.id, &webhook, secret, keep_old_for).await?;
-    let after = Webhook { version: webhook.version + 1, updated_at: change.now, ..rotated.webhook.clone() };
-    let answer = WebhookWithSecret { webhook: after.into(), secret: rotated.secret.expose().clone() };
-    let action =
-        AuditAction { tenant: store.id, action: "webhook.rotate", target: id.to_string(), before: None, after: None };
-    let recording = change.record(&app, action, Reply::json(StatusCode::OK, &answer)?.with_secret()).await?;
-    let mut unit = recording.engine.store.tenant(store.id).write();
-    rotated.add_to(&mut unit);
-    unit.commit().await?;
-    recording.finish().await
+    let SecretRotation { secret, keep_old_seconds } = change.body.clone();
+    let keep_old_for = Duration::from_secs(keep_old_seconds);
+    let call = change.invocation(&app, show_rotated);
+    let rotated = operations::rotate(&call, change.by.store.id, id, secret.map(Secret::new), keep_old_for).await?;
+    Ok(show_rotated(&rotated)?.into_response())
 }

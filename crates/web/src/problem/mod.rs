@@ -10,6 +10,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use domain::{InvalidSetting, redact_for_log};
 use engine::archive::search::SearchError;
+use engine::operations::Refusal;
 use serde::Serialize;
 use store::{Precondition, StoreError};
 use utoipa::ToSchema;
@@ -189,6 +190,22 @@ impl From<anyhow::Error> for Problem {
                 tracing::error!(error = redact_for_log(&format_args!("{e:#}")), "request failed");
                 Self::internal()
             }
+        }
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::NotFound(what) => Self::not_found(what),
+            Refusal::OtherVersion => Self::new(StatusCode::PRECONDITION_FAILED, refusal.to_string()),
+            Refusal::Invalid { field, why } => Self::invalid(&field, why),
+            Refusal::Conflict(why) => Self::conflict(why),
+            Refusal::TenantInactive | Refusal::TenantHeld { .. } | Refusal::DoneBefore => {
+                Self::conflict(refusal.to_string())
+            }
+            Refusal::Store(e) => e.into(),
+            Refusal::Other(e) => e.into(),
         }
     }
 }

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use domain::{Clock, TenantId};
+use domain::{Actor, Clock, TenantId};
 use jwt::{Algorithm, Documents, Issuer, KeySetSource, TokenCheck, find_time_error, is_for};
 use serde_json::Value;
 use store::{Store, StoreError};
 
-use crate::credentials::api_keys::{Principal, PrincipalId, SCOPES};
+use crate::credentials::api_keys::{Principal, SCOPES};
 
 #[derive(Debug, Clone)]
 pub struct OidcSettings {
@@ -71,7 +71,7 @@ impl Oidc {
             return Ok(TokenLookup::NoTenant);
         };
         Ok(TokenLookup::Holder(Principal {
-            id: PrincipalId::Token { issuer: settings.issuer.clone(), subject: subject.to_owned() },
+            actor: Actor::Person { issuer: settings.issuer.clone(), subject: subject.to_owned() },
             tenant: tenant.id,
             is_tenant_active: tenant.is_active,
             plan: tenant.plan_tier,

@@ -98,7 +98,7 @@ async fn token_acts_for_its_tenant_with_its_scopes() {
     let TokenLookup::Holder(holder) = find(&claims(|_| {})).await else { panic!() };
     assert_eq!((holder.tenant, holder.plan, holder.is_tenant_active), (acme.id, domain::PlanTier::Vip, true));
     assert_eq!(
-        (holder.id.to_string().as_str(), holder.scopes),
+        (holder.actor.to_string().as_str(), holder.scopes),
         ("jwt:https://login.example ann", vec!["read".to_owned(), "write".to_owned()])
     );
     for (scope, given) in [(json!(["admin", 7]), 1), (json!(""), 0), (json!(null), 0), (json!({"read": true}), 0)] {

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use domain::{EventType, MailboxId, Secret, SecretId, SecretKind, TenantId, WebhookId};
+use jiff::Timestamp;
 use outbound::http::AddressPolicy;
 use store::TenantUnit;
 use store::sql::secrets::SealedSecret;
@@ -61,6 +62,7 @@ impl WebhookDraft {
 /// A webhook with a new signing secret, not stored yet.
 #[derive(Debug)]
 pub struct SecretRotation {
+    /// Its next row.
     pub webhook: Webhook,
     /// Shown to its owner once.
     pub secret: Secret<String>,
@@ -72,7 +74,7 @@ impl SecretRotation {
     /// Adds the changes to a unit, which fails if the webhook was changed meanwhile.
     pub fn add_to(&self, unit: &mut TenantUnit) {
         unit.put_secret(&self.sealed);
-        unit.change_webhook(&self.webhook);
+        unit.change_webhook(self.webhook.version - 1, &self.webhook);
         for id in &self.expired {
             unit.delete_secret(*id);
         }
@@ -84,6 +86,7 @@ pub async fn draft(
     policy: &AddressPolicy,
     tenant: TenantId,
     request: WebhookRequest,
+    now: Timestamp,
 ) -> Result<WebhookDraft, WebhookError> {
     let WebhookRequest { url, description, types, mailbox_id, with_backfill, secret } = request;
     url::check(&url, policy).map_err(|why| WebhookError::Invalid { field: "url", why })?;
@@ -91,7 +94,7 @@ pub async fn draft(
     let (secret, sealed) = seal(engine, tenant, secret).await?;
     let id = WebhookId::new(engine.store.clock());
     let signing = sealed.id;
-    let webhook = NewWebhook { id, url, description, types, mailbox_id, with_backfill, signing };
+    let webhook = NewWebhook { id, url, description, types, mailbox_id, with_backfill, signing, created_at: now };
     Ok(WebhookDraft { webhook, secret, sealed })
 }
 
@@ -102,10 +105,10 @@ pub async fn rotate(
     webhook: &Webhook,
     secret: Option<Secret<String>>,
     keep_old_for: Duration,
+    now: Timestamp,
 ) -> Result<SecretRotation, WebhookError> {
     let (secret, sealed) = seal(engine, tenant, secret).await?;
-    let now = engine.store.clock().now();
-    let end = now.checked_add(keep_old_for).unwrap_or(jiff::Timestamp::MAX);
+    let end = now.checked_add(keep_old_for).unwrap_or(Timestamp::MAX);
     let mut signing = vec![SigningSecret { id: sealed.id, until: None }];
     let mut expired = Vec::new();
     for old in &webhook.signing {
@@ -116,7 +119,8 @@ pub async fn rotate(
             expired.push(old.id);
         }
     }
-    Ok(SecretRotation { webhook: Webhook { signing, ..webhook.clone() }, secret, sealed, expired })
+    let webhook = Webhook { signing, version: webhook.version + 1, updated_at: now, ..webhook.clone() };
+    Ok(SecretRotation { webhook, secret, sealed, expired })
 }
 
 /// Refuses names that are no event types. A webhook that has such a name from an older version keeps it; no event

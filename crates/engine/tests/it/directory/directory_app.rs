@@ -153,7 +153,7 @@ impl DirectoryApp {
         };
         let known = tenant.find_directory(provider).await.unwrap().map(|directory| directory.version);
         let mut unit = tenant.write();
-        unit.put_directory(&wish, known);
+        unit.put_directory(&wish, known, self.store().system().now().await.unwrap());
         unit.commit().await.unwrap();
     }
 

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use domain::{Backfill, DirectoryRules, ExclusionReason, JobId, MailboxId, MailboxSettings, MailboxState, Provider};
-use engine::accounts::mailboxes::ConnectRequest;
 use engine::directory::DiscoveryReport;
+use engine::operations::mailboxes::ConnectRequest;
 use engine::sync::FetchEmails;
 use serde_json::json;
 use sim::people::{NewPerson, PeopleOperation, PersonChange};
 use store::TenantStore;
 use store::testing::on_each_database;
+use testkit::MailboxOperations;
 
 use super::directory_app::{BOTH, DirectoryApp, change, mailbox, user};
 
@@ -204,7 +205,7 @@ async fn alias_connected_by_hand_gets_no_second_mailbox() {
             }
             let ann = connect(&app, &acme, provider, &address("first.ann")).await;
             let bob = connect(&app, &acme, provider, &address("first.bob")).await;
-            app.engine.disconnect(&mailbox(&acme, &bob.to_string()).await, None).await.unwrap();
+            app.engine.disconnect(&mailbox(&acme, &bob.to_string()).await).await.unwrap();
 
             let before = acme.list_mailboxes().await.unwrap().len();
             let report = app.discover(&acme, provider).await;
@@ -312,14 +313,14 @@ async fn directory_reactivates_what_it_deactivated() {
         app.apply(provider, DOMAIN, PeopleOperation::Delete { person: address("ann") });
         app.discover(&acme, provider).await;
 
-        app.engine.resume_mailbox(&mailbox(&acme, &address("ann")).await, None).await.unwrap();
+        app.engine.resume_mailbox(&mailbox(&acme, &address("ann")).await).await.unwrap();
         assert!(!mailbox(&acme, &address("ann")).await.is_active, "whoever has left is not looked at");
 
         let directory = acme.find_directory(provider).await.unwrap().unwrap();
         let mut unit = acme.write();
         unit.remove_directory(provider, directory.version);
         unit.commit().await.unwrap();
-        app.engine.resume_mailbox(&mailbox(&acme, &address("ann")).await, None).await.unwrap();
+        app.engine.resume_mailbox(&mailbox(&acme, &address("ann")).await).await.unwrap();
         assert!(mailbox(&acme, &address("ann")).await.is_active, "nobody else would");
         app.leaves_jobs(&["fetch_failed", "fetch_forgotten", "sync_mailbox", "watch_mailbox"]);
         app.finish().await;

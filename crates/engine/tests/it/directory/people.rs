@@ -6,13 +6,14 @@ use domain::{
     Backfill, Clock, DirectoryRules, ExclusionReason, MailboxEvent, MailboxSettings, MailboxState, PersonSelector,
     Provider, SystemClock,
 };
-use engine::accounts::mailboxes::ConnectRequest;
 use engine::directory::DiscoveryOutcome;
+use engine::operations::mailboxes::ConnectRequest;
 use jiff::SignedDuration;
 use serde_json::json;
 use sim::people::{PeopleOperation, PersonChange, PersonState, PersonTruth};
 use store::sql::users::User;
 use store::testing::on_each_database;
+use testkit::MailboxOperations;
 
 use super::directory_app::{BOTH, DirectoryApp, change, left_out, looked_at, mailbox, user, users};
 use crate::events::assert_like_examples;
@@ -363,7 +364,7 @@ async fn manual_connections_are_respected() {
         };
         let by_hand = connect(provider, &theirs).await;
         connect(provider, &ended).await;
-        app.engine.disconnect(&mailbox(&acme, &ended).await, None).await.unwrap();
+        app.engine.disconnect(&mailbox(&acme, &ended).await).await.unwrap();
         connect(Provider::Imap, &elsewhere).await;
         let of_files = acme.ensure_files_mailbox(&files).await.unwrap().id;
 

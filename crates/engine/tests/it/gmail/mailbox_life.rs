@@ -4,6 +4,7 @@ use domain::{Backfill, MailboxState};
 use serde_json::json;
 use sim::google::{GmailOperation, GoogleRoute, GoogleWorld};
 use store::testing::on_each_database;
+use testkit::MailboxOperations;
 use testkit::SimulatedApp;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -109,7 +110,7 @@ async fn older_mail_stays_after_a_reconnect() {
         app.run_jobs_until_idle().await;
         let all = app.stored(&ann).await;
         let mailbox = ann.store.find_mailbox(&ann.address).await.unwrap().unwrap();
-        app.engine.disconnect(&mailbox, None).await.unwrap();
+        app.engine.disconnect(&mailbox).await.unwrap();
 
         // Nothing from before now is wanted any more; what is here is kept in step all the same.
         app.reconnect(&ann.store, &ann.address, Backfill::None).await;

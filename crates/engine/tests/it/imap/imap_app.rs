@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use domain::{Backfill, MailboxId, Provider, Secret, SystemClock, TenantId};
-use engine::accounts::mailboxes::ConnectRequest;
+use engine::operations::mailboxes::ConnectRequest;
 use jobs::Worker;
 use providers::imap::Imap;
 use serde_json::{Value, json};
 use store::TenantStore;
 use store::testing::migrated_sqlite;
+use testkit::MailboxOperations;
 use testkit::{AppOptions, TestApp, wait_until};
 
 use super::proxy::{Proxy, Rewrite, without_modseq, without_qresync};

@@ -13,6 +13,7 @@ use jiff::SignedDuration;
 use store::sql::mailboxes::Mailbox;
 use store::sql::watches::WatchState;
 use store::testing::TestDatabase;
+use testkit::MailboxOperations;
 use testkit::pages::{folder, page, seen_message};
 use testkit::{AppOptions, ConnectorMethod, ScriptedConnector, ScriptedReply, TestApp};
 
@@ -186,7 +187,7 @@ impl PushApp {
     }
 
     pub async fn disconnect(&self, tenant: TenantId) {
-        self.engine.disconnect(&self.mailbox(tenant).await, None).await.unwrap();
+        self.engine.disconnect(&self.mailbox(tenant).await).await.unwrap();
     }
 
     /// What happens every minute.

@@ -11,6 +11,7 @@ use jiff::SignedDuration;
 use providers::outlook::GraphPushReader;
 use store::failpoint::Effect;
 use store::testing::{migrated_sqlite, on_each_database};
+use testkit::MailboxOperations;
 use testkit::wait_until;
 
 use super::graph::{item, take};
@@ -439,7 +440,7 @@ async fn push_gap_leads_to_a_sweep() {
 
         app.engine.pause_mailbox(&app.mailbox(acme).await).await.unwrap();
         assert_eq!(app.pushed("1", 0).await, PushOutcome::Unknown, "nobody is told of it");
-        app.engine.resume_mailbox(&app.mailbox(acme).await, None).await.unwrap();
+        app.engine.resume_mailbox(&app.mailbox(acme).await).await.unwrap();
         assert!(app.is_swept(acme).await);
         app.run_jobs_until_idle().await;
         app.finish().await;

@@ -8,6 +8,7 @@ use engine::sync::push::{PushOutcome, PushReceiver, PushState};
 use jiff::SignedDuration;
 use serde_json::json;
 use store::testing::on_each_database;
+use testkit::MailboxOperations;
 use testkit::wait_until;
 
 use super::google::{Google, push};
@@ -39,12 +40,12 @@ async fn watch_is_renewed_daily_while_the_mailbox_is_active() {
         assert!(app.watch(acme).await.unwrap().next_at > SystemClock.now());
 
         let engine = &app.engine;
-        assert!(engine.pause_mailbox(&app.mailbox(acme).await).await.unwrap());
+        engine.pause_mailbox(&app.mailbox(acme).await).await.unwrap();
         app.make_due().await;
         app.tick().await;
         assert_eq!(app.server.asked(), Vec::<String>::new(), "nobody calls for a mailbox that is paused");
         assert_eq!(app.status(acme).await.state, PushState::Off);
-        assert!(engine.resume_mailbox(&app.mailbox(acme).await, None).await.unwrap());
+        engine.resume_mailbox(&app.mailbox(acme).await).await.unwrap();
         app.run_jobs_until_idle().await;
         assert_eq!(app.server.asked(), ["watch s"]);
         engine.change_mailbox(&app.mailbox(acme).await, json!({}).into(), Some(Secret::new("t".into()))).await.unwrap();

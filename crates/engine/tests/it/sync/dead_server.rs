@@ -2,11 +2,12 @@
 
 use domain::connector::ListingPage;
 use domain::{Backfill, ConnectorError, FolderRole, MailboxId, MailboxSettings, Provider};
-use engine::accounts::mailboxes::ConnectRequest;
+use engine::operations::mailboxes::ConnectRequest;
 use serde_json::json;
 use store::TenantStore;
 use store::sql::jobs::{JobFilter, WaitReason};
 use store::testing::on_each_database;
+use testkit::MailboxOperations;
 use testkit::pages::{folder, page, seen_message};
 use testkit::{AppOptions, ScriptedConnector, TestApp};
 

@@ -7,6 +7,7 @@ use domain::{ConnectorError, MailboxId, MailboxState, Provider, Secret, SecretId
 use serde_json::json;
 use store::failpoint::Effect;
 use store::testing::{migrated_sqlite, on_each_database};
+use testkit::MailboxOperations;
 use testkit::wait_until;
 
 use super::counting_issuer::CountingIssuer;
@@ -143,7 +144,7 @@ async fn token_of_a_removed_mailbox_is_not_kept() {
 
         let asking = tokio::spawn(async move { tokens.get(&asker, None).await });
         wait_until("a token is requested", async || app.bank.asked() > 0).await;
-        app.engine.disconnect(&app.mailbox(mailbox).await, None).await.unwrap();
+        app.engine.disconnect(&app.mailbox(mailbox).await).await.unwrap();
 
         assert!(matches!(asking.await.unwrap(), Err(ConnectorError::Unauthorized(_))));
         assert_eq!(stored(&app.db, SecretKind::AccessToken).await, 0);
@@ -191,7 +192,7 @@ async fn disconnect_revokes_an_unshared_grant() {
         );
 
         *app.bank.refusal.lock().unwrap() = Some(ConnectorError::Unavailable("away".into()));
-        app.engine.disconnect(&app.mailbox(mailbox).await, None).await.unwrap();
+        app.engine.disconnect(&app.mailbox(mailbox).await).await.unwrap();
         app.run_jobs_until_idle().await;
         assert_eq!(stored(&app.db, SecretKind::AccessToken).await, 0, "at once");
         assert_eq!(
@@ -207,7 +208,7 @@ async fn disconnect_revokes_an_unshared_grant() {
 
         // Once more, and connected again before the job comes: the provider would forget the new one with it.
         app.connect("me@acme.test").await;
-        app.engine.disconnect(&app.mailbox(mailbox).await, None).await.unwrap();
+        app.engine.disconnect(&app.mailbox(mailbox).await).await.unwrap();
         app.connect("me@acme.test").await;
         app.run_jobs_until_idle().await;
         assert_eq!(app.bank.revoked.lock().unwrap().len(), 1);
@@ -226,7 +227,7 @@ async fn renewed_consent_is_not_revoked() {
         let mailbox = app.connect("me@acme.test").await;
         app.run_jobs_until_idle().await;
         let giving = app.engine.acquire_grant_lease(Provider::Gmail, "me@acme.test").await.unwrap().unwrap();
-        app.engine.disconnect(&app.mailbox(mailbox).await, None).await.unwrap();
+        app.engine.disconnect(&app.mailbox(mailbox).await).await.unwrap();
 
         app.run_jobs_until_idle().await;
         assert!(app.bank.revoked.lock().unwrap().is_empty());

@@ -13,12 +13,13 @@ use std::time::Duration;
 
 use domain::connector::{ConnectorAccount, ConnectorFuture, NoApiAccess, TokenGrant};
 use domain::{Backfill, ConnectorError, MailboxId, MailboxSettings, Provider, Secret, SecretKind};
-use engine::accounts::mailboxes::ConnectRequest;
 use engine::credentials::tokens::{TokenRequest, TokenSettings, Tokens};
+use engine::operations::mailboxes::ConnectRequest;
 use serde_json::{Value, json};
 use store::TenantStore;
 use store::sql::mailboxes::Mailbox;
 use store::testing::TestDatabase;
+use testkit::MailboxOperations;
 use testkit::pages::page;
 use testkit::{AppOptions, ScriptedConnector, ScriptedReply, TestApp, wait_until};
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use domain::{ConnectorError, Secret};
 use engine::credentials::tokens::{TokenRequest, TokenSettings, Tokens};
 use store::testing::{TestDatabase, on_each_database};
+use testkit::MailboxOperations;
 use testkit::wait_until;
 use tokio::task::JoinHandle;
 

@@ -8,6 +8,7 @@ use engine::delivery::webhooks::{DispatchSettings, WebhookRequest, WebhookSender
 use jiff::Timestamp;
 use outbound::http::SystemResolver;
 use store::sql::webhook_deliveries::ResendFilter;
+use store::sql::webhooks::Webhook;
 use store::testing::{WAIT_DEADLINE, on_each_database, wait_until};
 use tokio::sync::oneshot;
 
@@ -159,11 +160,9 @@ async fn webhook_is_disabled_after_five_days() {
         // Its owner mends it, and it goes on where it was.
         app.receiver.answer("/hook", OK);
         let mut unit = app.tenant.write();
-        unit.change_webhook(&store::sql::webhooks::Webhook {
-            state: WebhookState::Active,
-            state_reason: None,
-            ..app.find(webhook).await
-        });
+        let found = app.find(webhook).await;
+        let mended = Webhook { state: WebhookState::Active, state_reason: None, ..found.clone() };
+        unit.change_webhook(found.version, &mended);
         unit.commit().await.unwrap();
         while app.deliver().await > 0 {}
         assert!(app.log(webhook).await.iter().all(|it| it.state == DeliveryState::Delivered));

@@ -12,7 +12,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use domain::{DeliveryState, EventType, MailboxId, SystemClock, SystemRandom, WebhookId};
-use engine::delivery::webhooks::{WebhookDeliverer, WebhookRequest, WebhookSender, draft, rotate};
+use engine::delivery::webhooks::{SecretRotation, WebhookDeliverer, WebhookRequest, WebhookSender, draft, rotate};
 use outbound::Gateway;
 use outbound::http::{AddressPolicy, SystemResolver};
 use serde_json::json;
@@ -68,11 +68,17 @@ impl WebhookApp {
     }
 
     async fn add_of(&self, tenant: &TenantStore, wanted: WebhookRequest) -> (WebhookId, String) {
-        let drafted = draft(&self.engine, &local(), tenant.id, wanted).await.unwrap();
+        let drafted = draft(&self.engine, &local(), tenant.id, wanted, tenant.clock().now()).await.unwrap();
         let mut unit = tenant.write();
         drafted.add_to(&mut unit);
         unit.commit().await.unwrap();
         (drafted.webhook.id, drafted.secret.expose().clone())
+    }
+
+    /// The webhook with a new secret, not stored yet.
+    async fn rotated(&self, id: WebhookId, keep_old_for: Duration) -> SecretRotation {
+        let (webhook, now) = (self.find(id).await, self.tenant.clock().now());
+        rotate(&self.engine, self.tenant.id, &webhook, None, keep_old_for, now).await.unwrap()
     }
 
     async fn emit_events(&self, count: usize) {
@@ -181,7 +187,7 @@ async fn stored_webhook_of_an_unknown_type_receives_nothing() {
         // As an older version stored it, which took any name.
         let stored = Webhook { types: vec!["none.such".to_owned()], ..app.find(webhook).await };
         let mut unit = app.tenant.write();
-        unit.change_webhook(&stored);
+        unit.change_webhook(stored.version, &stored);
         unit.commit().await.unwrap();
         app.emit_events(1).await;
 
@@ -250,7 +256,7 @@ async fn both_secrets_sign_during_a_rotation() {
     on_each_database(|db| async move {
         let app = WebhookApp::new(db).await;
         let (webhook, old) = app.add("/hook").await;
-        let rotated = rotate(&app.engine, app.tenant.id, &app.find(webhook).await, None, LONG).await.unwrap();
+        let rotated = app.rotated(webhook, LONG).await;
         let mut unit = app.tenant.write();
         rotated.add_to(&mut unit);
         unit.commit().await.unwrap();
@@ -261,7 +267,7 @@ async fn both_secrets_sign_during_a_rotation() {
         assert!(verify(request, &old) && verify(request, &new));
         assert_eq!(request.headers["webhook-signature"].split(' ').count(), 2);
 
-        let rotated = rotate(&app.engine, app.tenant.id, &app.find(webhook).await, None, Duration::ZERO).await.unwrap();
+        let rotated = app.rotated(webhook, Duration::ZERO).await;
         let mut unit = app.tenant.write();
         rotated.add_to(&mut unit);
         unit.commit().await.unwrap();

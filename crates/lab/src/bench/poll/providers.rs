@@ -4,9 +4,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use domain::{Backfill, MailboxSettings, PlanTier, Provider, Secret, TenantId};
+use domain::{Actor, Backfill, MailboxSettings, PlanTier, Provider, Secret, TenantId};
 use engine::Engine;
-use engine::accounts::mailboxes::ConnectRequest;
+use engine::operations::mailboxes::{self, ConnectRequest};
+use engine::operations::{Invocation, Origin};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 use terminal::Failure;
@@ -143,7 +144,8 @@ pub async fn prepare(
     let installation = installation.load(None, settings(url, args, folder, args.postgres.as_deref()))?;
     let engine = installation.open().await?;
     let tenants = create_tenants(args, &engine).await?;
-    let (control, engine, tenants) = (&control, &engine, &tenants);
+    let origin = Origin::from(Actor::Operator);
+    let (control, engine, tenants, origin) = (&control, &engine, &tenants, &origin);
     let connecting = stream::iter(0..args.mailboxes).map(|number| async move {
         let account = SimulatedAccount::of(args, number);
         let connect = ConnectRequest {
@@ -153,14 +155,16 @@ pub async fn prepare(
             settings: MailboxSettings::default(),
             backfill: Backfill::None,
         };
-        Ok::<_, Failure>(engine.connect(tenants[tenant_index(args, number)], connect).await?)
+        let call = Invocation::begin(engine, origin).await?;
+        let created = mailboxes::create(&call, tenants[tenant_index(args, number)], &connect).await;
+        created.map_err(|e| Failure::problem(e.to_string()))
     });
     let connected: Vec<_> = connecting.buffer_unordered(MAX_CONCURRENT_CONNECTS).try_collect().await?;
     let syncer = installation.syncer(engine, "bench")?;
     let worker = installation.start_worker(&syncer, "bench");
     wait_until_idle(engine).await?;
     worker.shut_down().await;
-    Ok(connected.into_iter().flatten().count())
+    Ok(connected.len())
 }
 
 async fn create_tenants(args: &PollArgs, engine: &Engine) -> Result<Vec<TenantId>, Failure> {

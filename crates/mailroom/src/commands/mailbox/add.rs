@@ -5,11 +5,13 @@ use std::sync::Arc;
 use domain::connector::{ConnectorAccount, NoApiAccess};
 use domain::{Backfill, MailboxId, MailboxSettings, MailboxState, Provider, Secret, TenantId, TenantSettings};
 use engine::Engine;
-use engine::accounts::mailboxes::ConnectRequest;
 use engine::credentials::access::TrialAccess;
+use engine::operations::mailboxes::{self, ConnectRequest};
+use engine::operations::{Invocation, Refusal};
 use providers::app::AppUse;
 use providers::registry::DECLARATIONS;
 use serde_json::{Value, json};
+use store::Precondition;
 use store::sql::mailboxes::Mailbox;
 use terminal::{Failure, Output};
 
@@ -120,13 +122,16 @@ async fn add(
         secret = newer.or(secret);
     }
     let MailboxCandidate { provider, tenant, address, settings } = candidate;
-    let after = json!({"address": address, "provider": provider.as_str(), "settings": settings});
-    let audited = app::audited(engine, tenant, "mailbox.create", &address, after).await?;
-    let connect = ConnectRequest { provider, address: address.clone(), settings, secret, backfill };
-    let Some(id) = audited.connect(tenant, connect).await? else {
-        return Err(already_connected(&new.tenant, &address));
-    };
-    engine.store.notify_other_processes().await?;
+    let origin = app::origin();
+    let call = Invocation::begin(engine, &origin).await?;
+    let request = ConnectRequest { provider, address, settings, secret, backfill };
+    let created = mailboxes::create(&call, tenant, &request).await.map_err(|refusal: Refusal| {
+        if refusal.is(Precondition::MailboxExists) {
+            return already_connected(&new.tenant, &request.address);
+        }
+        app::refused(refusal)
+    })?;
+    let (id, address) = (created.id, created.address);
     if out.json {
         return out.object(&json!({"id": id, "address": address, "provider": provider.as_str()}));
     }

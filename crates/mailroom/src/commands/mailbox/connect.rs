@@ -40,8 +40,7 @@ pub(super) async fn run(
         return Err(Failure::problem(format!("{address} is already connected by {how}; remove it first")));
     }
     let (settings, backfill) = add::sync_settings(config, &tenant.settings, &args.sync)?;
-    let actor = format!("command:{}", rustix::process::getuid().as_raw());
-    let request = ConsentRequest { tenant: tenant.id, provider, actor, address, settings, backfill };
+    let request = ConsentRequest { tenant: tenant.id, provider, actor: app::actor(), address, settings, backfill };
     let (ticket, expires_at) = engine.create_consent_ticket(&request).await?;
     let url = format!("{}{}?ticket={ticket}", config.edge.public_url, consent.start_path());
     if out.json {

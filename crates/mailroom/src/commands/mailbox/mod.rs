@@ -11,9 +11,10 @@ mod sync;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use domain::ConnectionField;
+use domain::{ConnectionField, MailboxEvent, MailboxState};
 use engine::Engine;
-use engine::accounts::mailboxes::is_conflict;
+use engine::operations::Invocation;
+use engine::operations::mailboxes::{self, MailErasure};
 use providers::registry::DECLARATIONS;
 use serde_json::json;
 use store::sql::mailboxes::Mailbox;
@@ -44,11 +45,7 @@ pub async fn run(config: &Config, command: Command, out: Output) -> Result<ExitC
         Command::Show(mailbox) => show::show(config, &engine, &mailbox, out).await?,
         Command::Sync { mailbox, wait } => sync::run(config, &engine, &mailbox, wait, out).await?,
         Command::Pause(mailbox) => {
-            let (mailbox, changed) = retry_on_conflict(&engine, &mailbox, "mailbox.pause", async |engine, mailbox| {
-                engine.pause_mailbox(mailbox).await
-            })
-            .await?;
-            print_state(&mailbox, "paused", changed, out)?;
+            pause(&engine, &mailbox, out).await?;
         }
         Command::Resume { mailbox, secret, no_check } => {
             resume(config, &engine, &mailbox, secret, no_check, out).await?;
@@ -58,36 +55,25 @@ pub async fn run(config: &Config, command: Command, out: Output) -> Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-async fn audited(engine: &Engine, mailbox: &Mailbox, action: &'static str) -> Result<Engine, Failure> {
-    let after = json!({"address": mailbox.address});
-    app::audited(engine, mailbox.tenant_id, action, &mailbox.id.to_string(), after).await
-}
-
-/// Repeats a change of a mailbox that conflicts with a concurrent one, such as that of a server syncing it.
-async fn retry_on_conflict<T>(
-    engine: &Engine,
-    arg: &MailboxArg,
-    action: &'static str,
-    act: impl AsyncFn(&Engine, &Mailbox) -> anyhow::Result<T>,
-) -> Result<(Mailbox, T), Failure> {
-    for _ in 0..MAX_CHANGE_ATTEMPTS {
-        let mailbox = find(engine, arg).await?;
-        let audited = audited(engine, &mailbox, action).await?;
-        match act(&audited, &mailbox).await {
-            Err(e) if is_conflict(&e) => {}
-            done => return Ok((mailbox, done?)),
-        }
-    }
-    Err(Failure::problem("this mailbox is being changed by another process; try again"))
-}
-
-/// Attempts of a change that conflicts with concurrent changes of the mailbox.
-const MAX_CHANGE_ATTEMPTS: usize = 5;
-
 async fn find(engine: &Engine, arg: &MailboxArg) -> Result<Mailbox, Failure> {
     let store = app::tenant_store(engine, &arg.tenant).await?;
     let found = app::find_mailbox(&store, Some(&arg.mailbox)).await?;
     found.ok_or_else(|| Failure::problem("there is no such mailbox"))
+}
+
+async fn pause(engine: &Engine, arg: &MailboxArg, out: Output) -> Result<(), Failure> {
+    let before = find(engine, arg).await?;
+    if before.state.after(MailboxEvent::Paused).is_none() {
+        return Err(unchanged(&before));
+    }
+    let origin = app::origin();
+    let call = Invocation::begin(engine, &origin).await?;
+    let paused = mailboxes::pause(&call, before.tenant_id, before.id).await.map_err(app::refused)?;
+    print_outcome(&paused, "paused", "is paused now", out)
+}
+
+fn unchanged(mailbox: &Mailbox) -> Failure {
+    Failure::problem(format!("{} is {}; nothing was changed", mailbox.address, mailbox.state.as_str()))
 }
 
 async fn resume(
@@ -110,11 +96,13 @@ async fn resume(
             secret = newer.or(secret);
         }
     }
-    let (mailbox, changed) = retry_on_conflict(engine, arg, "mailbox.resume", async |engine, mailbox| {
-        engine.resume_mailbox(mailbox, secret.clone()).await
-    })
-    .await?;
-    print_state(&mailbox, "active", changed, out)
+    if find(engine, arg).await?.state == MailboxState::Disconnected {
+        return Err(unchanged(&mailbox));
+    }
+    let origin = app::origin();
+    let call = Invocation::begin(engine, &origin).await?;
+    let resumed = mailboxes::resume(&call, mailbox.tenant_id, mailbox.id, secret.as_ref()).await;
+    print_outcome(&resumed.map_err(app::refused)?, "active", "is active now", out)
 }
 
 /// Fails if the secret is of another kind than the mailbox uses: a server would refuse it without saying why.
@@ -147,25 +135,16 @@ async fn remove(engine: &Engine, arg: &MailboxArg, erase: bool, yes: bool, out: 
             return Err(Failure::problem("nothing was changed"));
         }
     }
-    let action = if erase { "mailbox.erase" } else { "mailbox.disconnect" };
-    retry_on_conflict(engine, arg, action, async |engine, mailbox| engine.disconnect(mailbox, None).await).await?;
-    let erased = if erase { engine.erase_mailbox(&find(engine, arg).await?).await? } else { 0 };
+    let origin = app::origin();
+    let call = Invocation::begin(engine, &origin).await?;
+    let erasure = if erase { MailErasure::ByCaller } else { MailErasure::None };
+    let deleted = mailboxes::delete(&call, mailbox.tenant_id, mailbox.id, erasure).await.map_err(app::refused)?;
+    let erased = if erase { engine.erase_mailbox(&deleted).await? } else { 0 };
     if out.json {
         return out.object(&json!({"id": mailbox.id, "state": "disconnected", "erased": erased}));
     }
     let erased = if erase { format!(" {} emails were erased.", count(erased)) } else { String::new() };
     out.line(&format!("Disconnected {}.{erased}", mailbox.address))
-}
-
-fn print_state(mailbox: &Mailbox, state: &str, changed: bool, out: Output) -> Result<(), Failure> {
-    if !changed {
-        return Err(Failure::problem(format!(
-            "{} is {}; nothing was changed",
-            mailbox.address,
-            mailbox.state.as_str()
-        )));
-    }
-    print_outcome(mailbox, state, &format!("is {state} now"), out)
 }
 
 fn print_outcome(mailbox: &Mailbox, word: &str, sentence: &str, out: Output) -> Result<(), Failure> {

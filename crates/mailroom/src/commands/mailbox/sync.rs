@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use engine::operations::{Invocation, mailboxes};
 use engine::sync::SyncMailbox;
 use engine::{Engine, Progress};
 use jobs::Job;
@@ -50,9 +51,9 @@ pub(super) async fn run(
             if mailbox.is_active { mailbox.state.as_str() } else { "inactive" }
         )));
     }
-    let id = mailbox.id.to_string();
-    let audited = app::audited(engine, mailbox.tenant_id, "mailbox.sync", &id, serde_json::Value::Null).await?;
-    audited.request_sync(&mailbox).await?;
+    let origin = app::origin();
+    let call = Invocation::begin(engine, &origin).await?;
+    mailboxes::sync(&call, mailbox.tenant_id, mailbox.id).await.map_err(app::refused)?;
     if !wait {
         return print_outcome(&mailbox, "asked", "is synced as soon as a worker is free", out);
     }

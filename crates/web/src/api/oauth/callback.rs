@@ -8,17 +8,14 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use domain::{
-    ConnectorError, ConsentFlow, ConsentGrant, MailboxId, MailboxSettings, MailboxState, Provider, Secret,
-    redact_for_log,
+    ConnectorError, ConsentFlow, ConsentGrant, MailboxSettings, MailboxState, Provider, Secret, redact_for_log,
 };
-use engine::accounts::audit::AuditRecord;
-use engine::accounts::mailboxes::{ConnectRequest, is_conflict};
 use engine::credentials::consent::{ConsentError, ConsentRequest, ConsentReturn};
 use engine::credentials::grant_leases::GrantLease;
-use jiff::Timestamp;
+use engine::operations::mailboxes::{self, ConnectRequest};
+use engine::operations::{Invocation, Origin, Refusal};
 use serde::Deserialize;
 use serde_json::json;
-use store::change_record::ChangeRecord;
 use store::sql::mailboxes::Mailbox;
 use store::{Precondition, StoreError};
 use tracing::Instrument as _;
@@ -349,28 +346,35 @@ async fn connect(
         let text = "You chose another account than the requested one. Start again and choose that one.";
         return Err(ConsentFailure::new(StatusCode::CONFLICT, "Another account", text));
     }
-    let store = app.engine.store.tenant(request.tenant);
+    let (store, origin) = (app.engine.store.tenant(request.tenant), origin(parts, request));
     for _ in 0..MAX_CONNECT_ATTEMPTS {
         let existing = store.find_mailbox(&address).await?;
-        let made = match &existing {
+        let connected = match &existing {
             Some(existing) if !can_be_replaced(existing) => {
-                reconnect(app, site, parts, request, existing, consented).await
+                reconnect(app, site, &origin, request, existing, consented).await
             }
-            existing => connect_new(app, site, parts, request, existing.as_ref(), &address, consented).await,
+            _ => connect_new(app, site, &origin, request, &address, consented).await,
         };
-        match made {
-            Ok(true) => {
-                app.engine.notify_workers().await;
-                let mailbox = store.find_mailbox(&address).await?;
-                return mailbox.ok_or_else(|| start_again("The mailbox was removed in the meantime."));
-            }
-            Ok(false) => {}
-            Err(ConnectFailure::Engine(e)) if is_conflict(&e) => {}
-            Err(ConnectFailure::Engine(e)) => return Err(e.into()),
+        match connected {
+            // Another request connected or changed the mailbox first.
+            Err(ConnectFailure::Refusal(refusal))
+                if refusal.is(Precondition::MailboxExists) || refusal.is(Precondition::MailboxChanged) => {}
+            Err(ConnectFailure::Refusal(Refusal::Store(e))) => return Err(e.into()),
+            Err(ConnectFailure::Refusal(refusal)) => return Err(anyhow::Error::from(refusal).into()),
             Err(ConnectFailure::Consent(failure)) => return Err(failure),
+            Ok(mailbox) => return Ok(mailbox),
         }
     }
     Err(StoreError::Precondition(Precondition::MailboxChanged).into())
+}
+
+/// The person came by a link that somebody else asked for: that is the actor.
+fn origin(parts: &Parts, request: &ConsentRequest) -> Origin {
+    Origin {
+        actor: request.actor.clone(),
+        address: parts.extensions.get::<ClientAddress>().map(|address| address.0.to_string()),
+        request_id: parts.extensions.get::<RequestId>().map(ToString::to_string),
+    }
 }
 
 /// Returns whether the address is free: disconnected, or for imported files only.
@@ -381,97 +385,66 @@ fn can_be_replaced(existing: &Mailbox) -> bool {
 /// Why a mailbox could not be connected.
 enum ConnectFailure {
     Consent(ConsentFailure),
-    Engine(anyhow::Error),
+    Refusal(Refusal),
 }
 
-impl From<anyhow::Error> for ConnectFailure {
-    fn from(e: anyhow::Error) -> Self {
-        Self::Engine(e)
+impl From<Refusal> for ConnectFailure {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refusal(refusal)
     }
 }
 
 impl From<StoreError> for ConnectFailure {
-    fn from(e: store::StoreError) -> Self {
-        Self::Engine(e.into())
+    fn from(e: StoreError) -> Self {
+        Self::Refusal(e.into())
     }
 }
 
-/// Returns `false` if another request connected the address first.
 async fn connect_new(
     app: &App,
     site: ConsentSite,
-    parts: &Parts,
+    origin: &Origin,
     request: &ConsentRequest,
-    existing: Option<&Mailbox>,
     address: &str,
     consented: &ConsentGrant,
-) -> Result<bool, ConnectFailure> {
+) -> Result<Mailbox, ConnectFailure> {
     let Some(secret) = consented.secret.clone() else { return Err(no_refresh_token(site)) };
-    let id = existing.map_or_else(|| MailboxId::new(app.engine.store.clock()), |existing| existing.id);
-    let settings = MailboxSettings { connection: json!({}), ..request.settings.clone() };
     let connect = ConnectRequest {
         provider: request.provider,
         address: address.to_owned(),
-        settings,
+        settings: MailboxSettings { connection: json!({}), ..request.settings.clone() },
         secret: Some(secret),
         backfill: request.backfill,
     };
-    let audit_record = audit_record(app, parts, request, id, existing, &connect.settings).await?;
-    Ok(app.engine.with_record(audit_record).connect_as(request.tenant, id, connect).await?)
+    let call = Invocation::begin(&app.engine, origin).await?;
+    Ok(mailboxes::connect(&call, request.tenant, &connect).await?)
 }
 
 /// Gives an existing mailbox new credentials; its mail and settings stay.
 async fn reconnect(
     app: &App,
     site: ConsentSite,
-    parts: &Parts,
+    origin: &Origin,
     request: &ConsentRequest,
     existing: &Mailbox,
     consented: &ConsentGrant,
-) -> Result<bool, ConnectFailure> {
+) -> Result<Mailbox, ConnectFailure> {
     if existing.provider != request.provider {
         let text = "This mailbox is already connected in another way. Remove it there first.";
         return Err(ConnectFailure::Consent(ConsentFailure::new(StatusCode::CONFLICT, "Already connected", text)));
     }
+    if consented.secret.is_none() && existing.secret_ref.is_none() {
+        return Err(no_refresh_token(site));
+    }
     let given = MailboxSettings { connection: json!({}), ..request.settings.clone() };
     let settings = existing.settings.clone().overridden_by(given);
-    let audit_record = audit_record(app, parts, request, existing.id, Some(existing), &settings).await?;
-    let engine = app.engine.with_record(audit_record);
-    match (&consented.secret, &existing.secret_ref) {
-        (Some(secret), _) => engine.change_mailbox(existing, settings, Some(secret.clone())).await?,
-        // The stored refresh token is still valid.
-        (None, Some(_)) => drop(engine.resume_mailbox(existing, None).await?),
-        (None, None) => return Err(no_refresh_token(site)),
-    }
-    Ok(true)
+    let call = Invocation::begin(&app.engine, origin).await?;
+    Ok(mailboxes::reconnect(&call, existing, settings, consented.secret.as_ref()).await?)
 }
 
 fn no_refresh_token(site: ConsentSite) -> ConnectFailure {
     let text = site.consent.no_refresh_token;
     ConnectFailure::Consent(ConsentFailure::new(StatusCode::CONFLICT, "Please start again", text))
-}
-
-async fn audit_record(
-    app: &App,
-    parts: &Parts,
-    request: &ConsentRequest,
-    id: MailboxId,
-    before: Option<&Mailbox>,
-    settings: &MailboxSettings,
-) -> Result<ChangeRecord, ConnectFailure> {
-    let now = app.engine.store.system().now().await?;
-    let at = Timestamp::from_millisecond(now.as_millisecond()).unwrap_or(now);
-    let entry = AuditRecord {
-        at,
-        actor: request.actor.clone(),
-        action: if before.is_some() { "mailbox.reconnect" } else { "mailbox.connect" },
-        target: id.to_string(),
-        address: parts.extensions.get::<ClientAddress>().map(|address| address.0.to_string()),
-        request_id: parts.extensions.get::<RequestId>().map(ToString::to_string),
-        before: before.map(|before| json!({"state": before.state.as_str(), "settings": before.settings})),
-        after: Some(json!({"provider": request.provider.as_str(), "settings": settings})),
-    };
-    Ok(ChangeRecord { tenant: request.tenant, at, entry: Some(entry.text()), reply: None })
 }
 
 fn connected_page(parts: &Parts, mailbox: &Mailbox, tenant: &str) -> Response {

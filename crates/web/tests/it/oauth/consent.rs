@@ -1,6 +1,6 @@
 //! In the browser, with Google: the way there and back, and what follows from it.
 
-use domain::{Backfill, MailboxSettings, Provider};
+use domain::{Actor, Backfill, MailboxSettings, Provider};
 use engine::credentials::consent::ConsentRequest;
 use providers::registry::DECLARATIONS;
 use serde_json::{Value, json};
@@ -139,7 +139,7 @@ async fn operator_link(app: &ConsentApp<GoogleSite>) -> String {
     let request = ConsentRequest {
         tenant: app.acme.id,
         provider: Provider::Gmail,
-        actor: "command:0".to_owned(),
+        actor: Actor::Command { user: 0 },
         address: Some(ANN.to_owned()),
         settings: MailboxSettings::default(),
         backfill: Backfill::All,
