@@ -1,6 +1,6 @@
 //! `mailroom mailbox …`
 
-use clap::{Arg, ArgMatches, Args, Command, Error, FromArgMatches, Subcommand};
+use clap::{Arg, ArgMatches, Args, Command, Error, FromArgMatches, Subcommand, ValueEnum};
 use domain::ProviderDeclaration;
 
 use super::provider_options::{
@@ -34,6 +34,11 @@ pub enum MailboxCommand {
     /// Show one mailbox: its state, last sync, progress of the backfill, and completeness
     #[command(after_help = "Example:\n  mailroom mailbox show me@acme.test --tenant acme")]
     Show(MailboxArg),
+    /// Set settings of a mailbox's own, or remove them so that it has its tenant's
+    #[command(
+        after_help = "Examples:\n  mailroom mailbox set me@acme.test --tenant acme --exclude Archive --interval 10m\n  mailroom mailbox set me@acme.test --tenant acme --unset interval,exclude\n\nOptions that are not given stay as they are. A removed setting is inherited again: from its tenant, else from the configuration."
+    )]
+    Set(SetMailboxArgs),
     /// Sync a mailbox now
     #[command(
         after_help = "Example:\n  mailroom mailbox sync me@acme.test --tenant acme --wait\n\nWith --wait it returns when the mailbox is up to date; without a running server it syncs the mailbox itself."
@@ -81,6 +86,56 @@ pub struct MailboxArg {
     /// Name or id
     #[arg(long, value_name = "TENANT")]
     pub tenant: String,
+}
+
+#[derive(Debug, Args)]
+pub struct SetMailboxArgs {
+    #[command(flatten)]
+    pub mailbox: MailboxArg,
+    /// Only these folders, by name
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    pub folders: Vec<String>,
+    /// Not these folders, by name
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    pub exclude: Vec<String>,
+    /// Time between syncs, such as 5m
+    #[arg(long, value_name = "DURATION")]
+    pub interval: Option<String>,
+    /// Maximum amount to fetch per day, such as 500 MB; 0 B for no limit
+    #[arg(long, value_name = "SIZE")]
+    pub bytes_per_day: Option<String>,
+    /// Remove these settings, so that they are inherited
+    #[arg(long, value_delimiter = ',', value_name = "SETTINGS")]
+    pub unset: Vec<MailboxSettingArg>,
+}
+
+impl SetMailboxArgs {
+    /// Returns whether no setting is named.
+    pub fn is_empty(&self) -> bool {
+        let Self { mailbox: _, folders, exclude, interval, bytes_per_day, unset } = self;
+        let is_set = interval.is_some() || bytes_per_day.is_some();
+        !is_set && folders.is_empty() && exclude.is_empty() && unset.is_empty()
+    }
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum MailboxSettingArg {
+    Folders,
+    Exclude,
+    Interval,
+    BytesPerDay,
+}
+
+impl MailboxSettingArg {
+    /// Returns the name of the field of [`domain::MailboxSettings`].
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Folders => "folders",
+            Self::Exclude => "exclude",
+            Self::Interval => "interval_seconds",
+            Self::BytesPerDay => "bytes_per_day",
+        }
+    }
 }
 
 /// `mailbox add <provider>`: options that all have, and those of its connection.

@@ -102,3 +102,30 @@ fn tenant_settings_are_set_shown_and_unset() {
         assert!(audit.iter().any(|entry| entry.contains("\"interval_seconds\":600")), "{audit:?}");
     });
 }
+
+#[test]
+fn mailbox_settings_are_set_and_inherited_again() {
+    on_each_database(|mailroom| {
+        mailroom.ok(&["tenant", "create", "acme"]);
+        let password = mailroom.write("password", "p");
+        let server = ["--host", "127.0.0.1", "--tls", "none", "--password-file", &password, "--no-check"];
+        let add = ["mailbox", "add", "imap", "--tenant", "acme", "--address", "me@acme.test"];
+        mailroom.ok(&[&add[..], &server[..]].concat());
+        let set = ["mailbox", "set", "me@acme.test", "--tenant", "acme"];
+
+        let own = mailroom.object(&[&set[..], &["--exclude", "Spam,Archive", "--interval", "10m"]].concat());
+        let inherited = mailroom.object(&[&set[..], &["--unset", "interval,exclude"]].concat());
+
+        assert_eq!(
+            (&own["settings"]["exclude"], &own["settings"]["interval_seconds"]),
+            (&json!(["Spam", "Archive"]), &json!(600))
+        );
+        assert_eq!(inherited["settings"], json!({"connection": own["settings"]["connection"]}));
+        let again = mailroom.object(&[&set[..], &["--unset", "interval"]].concat());
+        assert_eq!(again["version"], inherited["version"], "nothing was changed");
+        mailroom.run(&set).assert_refused(2, &["name a setting to change"]);
+        mailroom.run(&[&set[..], &["--interval", "60d"]].concat()).assert_refused(2, &["--interval must be from"]);
+        let audit = mailroom.select("select cast(entry as text) from audit order by seq");
+        assert_eq!(audit.iter().filter(|entry| entry.contains("\"mailbox.change\"")).count(), 2, "{audit:?}");
+    });
+}

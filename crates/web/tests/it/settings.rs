@@ -94,6 +94,31 @@ async fn unknown_settings_survive_a_change() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn own_setting_that_is_removed_is_inherited() {
+    on_each_app(async |app| {
+        let two = TwoTenants::without_mail(app).await;
+        app.leaves_jobs(&["sync_mailbox"]);
+        let new = json!({"address": "me@acme.example", "provider": "imap", "host": "127.0.0.1", "port": 1, "tls": "none",
+                         "password": "x", "folders": ["INBOX"], "exclude": ["Spam"], "interval_seconds": 60,
+                         "bytes_per_day": 7});
+        let created = two.send("POST", "/v1/mailboxes", &two.acme_writer, &new).await;
+        let path = created.expect(201).header("location").to_owned();
+
+        let removed = json!({"folders": null, "exclude": null, "interval_seconds": null, "bytes_per_day": null});
+        let changed = two.send("PATCH", &path, &two.acme_writer, &removed).await;
+
+        let connection = created.json()["settings"]["connection"].clone();
+        assert_eq!(changed.expect(200).json()["settings"], json!({"connection": connection}));
+        assert_eq!(two.get(&path, &two.acme_writer).await.json()["settings"], changed.json()["settings"]);
+        change(&two, json!({"interval_seconds": 600})).await.expect(200);
+        let mailbox = two.acme.list_mailboxes().await.unwrap().remove(0);
+        assert_eq!(mailbox.settings_in_force().interval_seconds, Some(600), "the tenant's");
+        two.send("PATCH", &path, &two.acme_writer, &json!({"host": null})).await.assert_problem(422, "host");
+    })
+    .await;
+}
+
 /// Connects a mailbox and returns how many days of its mail are fetched; `None`: all.
 async fn connected_days(two: &TwoTenants<'_>, name: &str, requested: Option<&str>) -> Option<i64> {
     let mut new = json!({"address": format!("{name}@acme.example"), "provider": "imap", "host": "127.0.0.1", "port": 1,

@@ -5,6 +5,7 @@ mod authorize;
 mod connect;
 mod connection;
 mod secret;
+mod set;
 mod show;
 mod sync;
 
@@ -41,6 +42,7 @@ pub async fn run(config: &Config, command: Command, out: Output) -> Result<ExitC
         Command::Authorize(ProviderSubcommand { provider, args }) => {
             authorize::run(config, &engine, provider, &args.directory, out).await?;
         }
+        Command::Set(args) => set::run(&engine, &args, out).await?,
         Command::List { tenant } => show::list(&engine, tenant.as_deref(), out).await?,
         Command::Show(mailbox) => show::show(config, &engine, &mailbox, out).await?,
         Command::Sync { mailbox, wait } => sync::run(config, &engine, &mailbox, wait, out).await?,
