@@ -11,6 +11,7 @@ mod gmail;
 mod imap;
 mod limits;
 mod mailbox_listeners;
+mod operations;
 mod outlook;
 mod push;
 mod refused_messages;

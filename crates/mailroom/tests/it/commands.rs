@@ -331,3 +331,71 @@ fn closed_pipe_ends_a_command_quietly() {
     assert_eq!(done.stderr, "");
     assert_eq!(done.text().lines().last(), Some("0"));
 }
+
+/// The operations that a command does. One without a case is a mistake.
+fn operations_of(command: &str) -> &'static [&'static str] {
+    match command {
+        "tenant create" => &["tenant.create"],
+        "tenant set" | "tenant activate" | "tenant deactivate" => &["tenant.change"],
+        "mailbox add" => &["mailbox.create"],
+        "mailbox set" => &["mailbox.change"],
+        "mailbox sync" => &["mailbox.sync"],
+        "mailbox pause" => &["mailbox.pause"],
+        "mailbox resume" => &["mailbox.resume"],
+        "mailbox remove" => &["mailbox.disconnect", "mailbox.erase"],
+        "directory set" => &["directory.put"],
+        "directory discover" => &["directory.discover"],
+        "directory remove" => &["directory.delete"],
+        "key create" => &["api_key.create"],
+        "key revoke" => &["api_key.revoke"],
+        "import" => &["tenant.create", "mailbox.create", "email.import"],
+        "export" => &["email.export"],
+        "email purge" => &["email.purge"],
+        "reindex" => &["email.reindex"],
+        "backup" => &["backup"],
+        "jobs retry" => &["job.retry"],
+        "jobs cancel" => &["job.cancel"],
+        "jobs move" => &["job.move"],
+        "jobs enqueue" => &["job.enqueue"],
+        "jobs pause" => &["queue.pause"],
+        "jobs resume" => &["queue.resume"],
+        "jobs limit" => &["queue.limit"],
+        "jobs weight" => &["queue.weight"],
+        "recurring run" => &["recurring.run"],
+        "recurring pause" => &["recurring.pause"],
+        "recurring resume" => &["recurring.resume"],
+        "dead-letters replay" => &["dead_letters.replay"],
+        "dead-letters discard" => &["dead_letters.discard"],
+        "secrets rotate" => &["secrets.rotate"],
+        // What they show or check stays as it is.
+        "config show" | "tenant list" | "tenant show" | "tenant usage" | "mailbox list" | "mailbox show"
+        | "user list" | "directory show" | "key list" | "search" | "email show" | "verify" | "jobs stats"
+        | "jobs list" | "jobs show" | "jobs why" | "recurring list" | "dead-letters list" | "dead-letters show"
+        | "limits show" | "audit verify" | "doctor" => &[],
+        // A link changes nothing; its consent does, and is on record then.
+        "mailbox connect" | "mailbox authorize" => &[],
+        // Upkeep that the service does as well, and what has no database to be on record in.
+        "gc" | "retry-blobs" | "migrate" | "restore" | "serve" | "demo" | "sim" => &[],
+        other if other.starts_with("bench ") => &[],
+        other => panic!("{other} is neither an operation nor known to change nothing"),
+    }
+}
+
+#[test]
+fn every_changing_command_does_an_operation() {
+    let mailroom = TestInstallation::sqlite();
+    let known: Vec<&str> = engine::operations::ALL.iter().map(|operation| operation.name).collect();
+    let mut done = Vec::new();
+
+    for command in listed_commands(&mailroom.ok(&["--help"]).text()) {
+        let inner = listed_commands(&mailroom.ok(&[&command, "--help"]).text());
+        if inner.is_empty() {
+            done.extend(operations_of(&command));
+        }
+        for inner in inner {
+            done.extend(operations_of(&format!("{command} {inner}")));
+        }
+    }
+
+    assert!(done.len() > 30 && done.iter().all(|operation| known.contains(operation)), "{done:?}");
+}

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use store::sql::jobs::JobScope;
 use testkit::{HttpReply, on_each_app};
 
-use crate::two_tenants::{TwoTenants, text};
+use crate::two_tenants::{TwoTenants, select, text};
 
 /// An id that nothing has.
 const ABSENT: &str = "018f0000-0000-7000-8000-000000000000";
@@ -210,6 +210,11 @@ async fn nobody_learns_of_what_is_not_theirs() {
         assert_eq!(app.count("audit").await, before, "nobody changed anything");
         for operation in &operations {
             assert_audience_is_served(&two, operation, &ids.path(&operation.route)).await;
+        }
+        let known: BTreeSet<&str> = engine::operations::ALL.iter().map(|operation| operation.name).collect();
+        for entry in select(app, "select cast(entry as text) from audit").await {
+            let entry: Value = serde_json::from_str(&entry).unwrap();
+            assert!(known.contains(entry["action"].as_str().unwrap()), "{entry}");
         }
         let of_beta = two.ids("/v1/emails?limit=500", &two.beta_reader).await;
         assert!(!of_beta.contains(&ids.0["/v1/emails/{id}"]));

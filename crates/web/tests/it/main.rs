@@ -12,6 +12,7 @@ mod idempotency;
 mod isolation;
 mod log_capture;
 mod oauth;
+mod operations;
 mod reading;
 mod settings;
 mod signed_urls;
