@@ -150,6 +150,7 @@ impl SystemStore {
     }
 
     /// Activates or deactivates a tenant; returns whether anything changed.
+    #[cfg(feature = "testing")]
     pub async fn set_tenant_active(&self, id: TenantId, is_active: bool) -> Result<bool, StoreError> {
         loop {
             let Some(before) = self.find_tenant(&id.to_string()).await? else { return Ok(false) };
