@@ -10,6 +10,7 @@ use futures_util::stream::FuturesUnordered;
 use outbound::http::Url;
 use outbound::{Gateway, LimitReason, Target};
 use store::Store;
+use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
 use super::deliver::DeliveryItem;
@@ -52,6 +53,13 @@ pub(super) struct GatewayRefusal {
     pub wait: Duration,
 }
 
+/// Held by the item of a batch that is admitted next.
+#[derive(Debug, Default)]
+struct AdmissionTurn {
+    /// An item was refused, so none after it is sent.
+    is_over: bool,
+}
+
 /// Sends requests until the process stops. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct BatchSender {
@@ -79,6 +87,7 @@ impl BatchSender {
     /// items.
     pub async fn send_all(&self, to: &WebhookTarget, items: &[DeliveryItem], window: &mut SendWindow) -> SentBatch {
         let began = Instant::now();
+        let turn = Mutex::new(AdmissionTurn::default());
         let mut sent: Vec<Option<SendResult>> = vec![None; items.len()];
         let mut refusal = None;
         let mut in_flight = FuturesUnordered::new();
@@ -87,7 +96,8 @@ impl BatchSender {
             while next < items.len() && in_flight.len() < window.size && self.may_start(window, began) {
                 let message = WebhookMessage { id: items[next].id, body: items[next].body.clone() };
                 let n = next;
-                in_flight.push(async move { (n, self.send(to, message, began).await) });
+                let turn = &turn;
+                in_flight.push(async move { (n, self.send(to, message, began, turn).await) });
                 next += 1;
             }
             let Some((n, outcome)) = in_flight.next().await else { break };
@@ -98,7 +108,7 @@ impl BatchSender {
                 }
                 Err(refused) => {
                     window.is_closed = true;
-                    refusal = Some(refused);
+                    refusal = refusal.or(refused);
                 }
             }
         }
@@ -110,17 +120,24 @@ impl BatchSender {
         !window.is_closed && began.elapsed() < MAX_BATCH_START && !self.is_stopping.load(Ordering::Relaxed)
     }
 
-    /// Sends a request once the gateway has a permit for it. Fails if none comes free in the time of the batch, or if the
-    /// server is not to be called now.
+    /// Sends a request once the gateway has a permit for it and for those before it. Fails if none comes free in the time
+    /// of the batch, if the server is not to be called now, or if the process stops.
     async fn send(
         &self,
         to: &WebhookTarget,
         message: WebhookMessage,
         began: Instant,
-    ) -> Result<SendResult, GatewayRefusal> {
+        turn: &Mutex<AdmissionTurn>,
+    ) -> Result<SendResult, Option<GatewayRefusal>> {
+        // In the order of the items: what is sent behind one that was refused would be sent again.
+        let mut turn = Some(turn.lock().await);
+        if turn.as_ref().is_some_and(|turn| turn.is_over) {
+            return Err(None);
+        }
         loop {
             let mut sent = None;
             let request = async {
+                drop(turn.take());
                 let now = self.store.clock().now();
                 let result = self.sender.send(&to.url, &to.keys, now, message.clone()).await;
                 let outcome = result.call_outcome();
@@ -137,8 +154,12 @@ impl BatchSender {
             };
             let reason = self.gateway.wait_reason(&to.target);
             let is_closed = matches!(reason, LimitReason::BreakerOpen { .. });
-            if is_closed || began.elapsed() >= MAX_BATCH_START || self.is_stopping.load(Ordering::Relaxed) {
-                return Err(GatewayRefusal { reason, wait });
+            let is_stopping = self.is_stopping.load(Ordering::Relaxed);
+            if is_closed || is_stopping || began.elapsed() >= MAX_BATCH_START {
+                if let Some(turn) = &mut turn {
+                    turn.is_over = true;
+                }
+                return Err((!is_stopping).then_some(GatewayRefusal { reason, wait }));
             }
             sleep(PERMIT_RETRY_DELAY).await;
         }
