@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use domain::connector::ConnectorAccount;
 use domain::{ConnectorError, MailboxId};
+use outbound::Endpoint;
 use outbound::limits::MAX_IMAP_CONNECTIONS_PER_MAILBOX;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -44,7 +45,7 @@ struct PoolState {
     idle: HashMap<MailboxId, Vec<IdleSession>>,
     idle_count: usize,
     mailboxes: HashMap<MailboxId, Arc<Semaphore>>,
-    hosts: HashMap<String, Arc<Semaphore>>,
+    hosts: HashMap<Endpoint, Arc<Semaphore>>,
     /// Names of folders by id, as they were listed last.
     names: HashMap<MailboxId, HashMap<String, WireName>>,
     pruned_at: Option<Instant>,
@@ -151,8 +152,12 @@ impl PoolShared {
     }
 
     fn host_permits(&self, connection: &Connection) -> Arc<Semaphore> {
-        let name = format!("{}:{}", connection.host, connection.port);
-        self.state().hosts.entry(name).or_insert_with(|| Arc::new(Semaphore::new(self.max_per_host))).clone()
+        let endpoint = Endpoint::new(&connection.host, connection.port);
+        let mut state = self.state();
+        if state.hosts.len() > 2 * MAX_IDLE_SESSIONS {
+            state.hosts.retain(|_, permits| Arc::strong_count(permits) > 1);
+        }
+        state.hosts.entry(endpoint).or_insert_with(|| Arc::new(Semaphore::new(self.max_per_host))).clone()
     }
 
     fn take_idle(&self, mailbox: MailboxId) -> Option<IdleSession> {
