@@ -23,6 +23,10 @@ impl From<reqwest::Error> for HttpClientError {
 /// Returns the builder of every client: HTTP/1.1 over TLS with our roots, without redirects.
 pub(super) fn builder() -> Result<ClientBuilder, HttpClientError> {
     let roots = tls::system_roots().clone();
+    if roots.is_empty() {
+        let why = "the system has no CA certificates; install the package ca-certificates, or set SSL_CERT_FILE";
+        return Err(HttpClientError::new(why));
+    }
     let mut config = tls::client_config(roots).map_err(|e| HttpClientError(e.to_string()))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     #[expect(clippy::disallowed_methods, reason = "this is the one place that makes clients")]
