@@ -76,6 +76,8 @@ impl GivenFields {
                     let value = field.read(value).map_err(|why| Problem::invalid(name, why))?;
                     given.input.insert(field, value);
                 }
+                // Clients that are generated write out what is off.
+                (None, Some(field)) if matches!(field.kind, FieldKind::Bool) && *value == Value::Bool(false) => {}
                 (None, Some(field)) if is_new || field.is_changeable => given.foreign = Some(name.clone()),
                 _ => return Err(Problem::invalid(name, "is not a field of this request")),
             }
