@@ -5,11 +5,12 @@ use domain::{EmailId, MailboxId, Sha256};
 use super::any;
 use super::ledger::PURGED;
 use crate::failpoint::Effect;
-use crate::{Dialect, StoreError, TenantStore, params};
+use crate::{Dialect, Precondition, StoreError, TenantStore, params};
 
 impl TenantStore {
     /// Removes the rows of these emails and returns how many there were. The ledger remembers their messages as gone,
-    /// so that they are not fetched again; bytes that no other row refers to are left to the collector.
+    /// so that they are not fetched again; bytes that no other row refers to are left to the collector. Refused while the
+    /// tenant is on legal hold.
     pub async fn purge_emails(&self, ids: &[EmailId]) -> Result<u64, StoreError> {
         let dialect = self.store.dialect();
         let (mailboxes, keys) = self.content_keys(ids).await?;
@@ -35,6 +36,12 @@ impl TenantStore {
             format!("delete from placements where {by_email}"),
         ];
         let mut unit = self.write();
+        unit.unit.op_returning_exactly(
+            1,
+            Precondition::TenantHeld,
+            "select id from tenants where id = $1 and hold_reason is null",
+            params![self.id],
+        );
         for sql in statements {
             unit.unit.op(sql, params![self.id, ids.to_vec()]);
         }

@@ -6,7 +6,7 @@ use store::sql::ingest::NewEmail;
 use store::sql::reindex::{IndexEntryState, ReindexRange, TokenReplacement};
 use store::sql::search::SearchPage;
 use store::testing::{TestDatabase, on_each_database};
-use store::{TenantStore, TenantUnit};
+use store::{Precondition, StoreError, TenantStore, TenantUnit};
 use tempfile::{TempDir, tempdir};
 
 use crate::samples::{blobs, email, mailbox, record, tenant, time};
@@ -88,6 +88,23 @@ async fn replacing_twice_is_as_replacing_once() {
 
         assert_eq!((find(&acme, "blue").await, find(&acme, "red").await), (vec![emails[0].id], vec![]));
         assert!(acme.verify_rows(None).await.unwrap().is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn held_tenants_mail_is_not_purged() {
+    on_each_database(|db| async move {
+        let folder = tempdir().unwrap();
+        let (acme, emails) = store_emails(&db, &folder, &["red apple"]).await;
+        db.run("update tenants set hold_reason = 'a lawsuit'").await;
+
+        let refused = acme.purge_emails(&[emails[0].id]).await;
+
+        assert!(matches!(refused, Err(StoreError::Precondition(Precondition::TenantHeld))), "{refused:?}");
+        assert_eq!(find(&acme, "red").await, [emails[0].id]);
+        db.run("update tenants set hold_reason = null").await;
+        assert_eq!(acme.purge_emails(&[emails[0].id]).await.unwrap(), 1);
     })
     .await;
 }
