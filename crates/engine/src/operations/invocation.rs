@@ -149,7 +149,7 @@ impl<'a, T> Invocation<'a, T> {
     }
 
     /// Refuses a version that the caller does not expect.
-    pub(super) fn check_version(&self, version: u64) -> Result<(), Refusal> {
+    pub fn check_version(&self, version: u64) -> Result<(), Refusal> {
         if self.versions.is_none_or(|versions| versions.contains(&version)) {
             return Ok(());
         }

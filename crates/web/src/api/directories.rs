@@ -295,6 +295,10 @@ pub async fn put(
     let store = &change.by.store;
     let provider = provider(&name)?;
     let before = store.find_directory(provider).await?;
+    let call = change.invocation(&app, show);
+    if let Some(before) = &before {
+        call.check_version(before.version)?;
+    }
     let body = &change.body;
     let definition = DirectoryConfig {
         provider,
@@ -305,7 +309,6 @@ pub async fn put(
         is_paused: body.is_paused,
     };
     let definition = definition.validate(app.providers)?;
-    let call = change.invocation(&app, show);
     let after = operations::put(&call, store.id, before.as_ref(), &definition).await?;
     Ok(show(&after)?.into_response())
 }

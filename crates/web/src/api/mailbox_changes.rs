@@ -76,7 +76,7 @@ fn provider_names() -> String {
 /// the server's applies.
 #[derive(Debug, Deserialize, ToSchema)]
 pub struct MailboxChange {
-    #[serde(default, deserialize_with = "non_null")]
+    #[serde(default, deserialize_with = "nullable")]
     #[schema(value_type = Option<Vec<String>>)]
     folders: Option<Option<Vec<String>>>,
     #[serde(default, deserialize_with = "nullable")]
@@ -156,6 +156,10 @@ pub async fn change(
     change: ChangeRequest<TenantWriter, MailboxChange>,
 ) -> Result<Response, Problem> {
     let before = find(&change.by.store, id).await?;
+    let call = change.invocation(&app, show_changed);
+    // Before the form: over another row it means something else.
+    call.check_version(before.version)?;
+    mailboxes::check_connected(&before)?;
     let body = &change.body;
     let common = MailboxSettings {
         folders: body.folders.clone().flatten(),
@@ -166,7 +170,6 @@ pub async fn change(
     };
     let input = MailboxSettingsInput { common, connection: &body.connection };
     let (settings, secret) = input.over(app.providers, &inheriting(&before, body))?;
-    let call = change.invocation(&app, show_changed);
     let changed = mailboxes::change(&call, &before, settings, secret.as_ref()).await?;
     Ok(show_changed(&changed)?.into_response())
 }

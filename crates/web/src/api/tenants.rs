@@ -146,6 +146,8 @@ pub async fn change(
     change: ChangeRequest<OperatorForTenant, TenantChange>,
 ) -> Result<Response, Problem> {
     let before = &change.by.tenant;
+    let call = change.invocation(&app, show);
+    call.check_version(before.version)?;
     let TenantChange { name, plan, is_active, settings, hold_reason } = &change.body;
     let settings = settings.as_ref().map(|settings| settings.over(before.settings.clone())).transpose()?;
     let parts = operations::TenantChange {
@@ -155,7 +157,7 @@ pub async fn change(
         settings,
         hold_reason: hold_reason.clone(),
     };
-    let changed = operations::change(&change.invocation(&app, show), before, parts).await?;
+    let changed = operations::change(&call, before, parts).await?;
     Ok(show(&changed)?.into_response())
 }
 

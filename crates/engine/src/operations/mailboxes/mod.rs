@@ -34,7 +34,8 @@ async fn find<T>(call: &Invocation<'_, T>, tenant: TenantId, id: MailboxId) -> R
     found.ok_or(Refusal::NotFound("mailbox"))
 }
 
-fn check_connected(mailbox: &Mailbox) -> Result<(), Refusal> {
+/// Refuses what only a mailbox that is connected can do.
+pub fn check_connected(mailbox: &Mailbox) -> Result<(), Refusal> {
     if mailbox.state == MailboxState::Disconnected {
         return Err(Refusal::Conflict("this mailbox is disconnected; connect it again".to_owned()));
     }

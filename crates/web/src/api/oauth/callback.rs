@@ -359,8 +359,7 @@ async fn connect(
             // Another request connected or changed the mailbox first.
             Err(ConnectFailure::Refusal(refusal))
                 if refusal.is(Precondition::MailboxExists) || refusal.is(Precondition::MailboxChanged) => {}
-            Err(ConnectFailure::Refusal(Refusal::Store(e))) => return Err(e.into()),
-            Err(ConnectFailure::Refusal(refusal)) => return Err(anyhow::Error::from(refusal).into()),
+            Err(ConnectFailure::Refusal(refusal)) => return Err(Problem::from(refusal).into()),
             Err(ConnectFailure::Consent(failure)) => return Err(failure),
             Ok(mailbox) => return Ok(mailbox),
         }
