@@ -65,6 +65,9 @@ pub enum RepeatPolicy {
     Once,
     /// Many commits, after which the reply is kept: until then it goes on where it was interrupted, then none.
     Resumed,
+    /// None once the reply is kept, after the commits of the change. Interrupted before that, it is done again, or refused
+    /// because it is done.
+    AtLeastOnce,
 }
 
 macro_rules! operations {
@@ -112,9 +115,9 @@ operations! {
     WEBHOOK_ROTATE: "webhook.rotate" on Webhook, None, Once;
     WEBHOOK_PING: "webhook.ping" on Webhook, None, Once;
     WEBHOOK_RESEND: "webhook.resend" on Webhook, None, Once;
-    JOB_ENQUEUE: "job.enqueue" on Job, None, Resumed;
-    JOB_RETRY: "job.retry" on Job, None, Resumed;
-    JOB_CANCEL: "job.cancel" on Job, None, Resumed;
+    JOB_ENQUEUE: "job.enqueue" on Job, None, AtLeastOnce;
+    JOB_RETRY: "job.retry" on Job, None, AtLeastOnce;
+    JOB_CANCEL: "job.cancel" on Job, None, AtLeastOnce;
     JOB_MOVE: "job.move" on Job, None, Once;
     QUEUE_PAUSE: "queue.pause" on Queue, None, Once;
     QUEUE_RESUME: "queue.resume" on Queue, None, Once;

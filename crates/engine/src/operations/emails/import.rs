@@ -26,8 +26,8 @@ pub async fn import(
     call.check_tenant(&EMAIL_IMPORT, mailbox.tenant_id).await?;
     let audited: Vec<String> = paths.iter().take(MAX_AUDITED_PATHS).map(|path| path.display().to_string()).collect();
     let change = AuditedChange {
-        after: Some(json!({"paths": audited, "path_count": paths.len()})),
-        ..AuditedChange::new(&EMAIL_IMPORT, mailbox.tenant_id, &mailbox.address)
+        after: Some(json!({"address": mailbox.address, "paths": audited, "path_count": paths.len()})),
+        ..AuditedChange::new(&EMAIL_IMPORT, mailbox.tenant_id, mailbox.id)
     };
     let begun = call.record_intent(change).await?;
     let summary = call.engine.import(mailbox, opened, progress, on_problem).await?;

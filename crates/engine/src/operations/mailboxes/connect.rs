@@ -5,7 +5,7 @@ use store::sql::mailboxes::Mailbox;
 use store::{Precondition, failpoint::Effect};
 
 use super::{MAX_ATTEMPTS, audited, enqueue_sync, seal};
-use crate::operations::{Invocation, MAILBOX_CONNECT, MAILBOX_CREATE, Operation, Refusal};
+use crate::operations::{Invocation, MAILBOX_CONNECT, MAILBOX_CREATE, MAILBOX_RECONNECT, Operation, Refusal};
 use crate::sync::push::request_watch;
 
 /// A mailbox to be connected.
@@ -68,6 +68,8 @@ async fn attempt(
     let secret_id = request.secret.as_ref().map(|_| SecretId::new(call.engine.store.clock()));
     let settings = store.tenant_settings().await?;
     let after = Mailbox { tenant_settings: settings, ..next_row(call, tenant, existing.as_ref(), request, secret_id) };
+    let is_back = *operation == MAILBOX_CONNECT && existing.is_some();
+    let operation = if is_back { &MAILBOX_RECONNECT } else { operation };
     let recording = call.record(audited(operation, existing.as_ref(), &after), &after).await?;
     let engine = &recording.engine;
     let mut unit = engine.store.tenant(tenant).write();

@@ -3,6 +3,7 @@
 use domain::MailboxSettings;
 use engine::Engine;
 use engine::operations::{Invocation, mailboxes};
+use providers::registry::DECLARATIONS;
 use terminal::{Failure, Output};
 
 use super::find;
@@ -18,6 +19,11 @@ pub(super) async fn run(engine: &Engine, args: &SetMailboxArgs, out: Output) -> 
     let settings = changed(before.settings.clone(), args)?;
     if !before.provider.capabilities().is_remote {
         return Err(Failure::problem(format!("{} is for imported files and has no such settings", before.address)));
+    }
+    let declaration = DECLARATIONS.find(before.provider);
+    if args.bytes_per_day.is_some() && !declaration.is_some_and(|found| found.connection.has_byte_quota) {
+        let provider = before.provider.as_str();
+        return Err(Failure::usage(format!("--bytes-per-day is not supported by {provider} mailboxes")));
     }
     // A script that is run again finds it as it left it.
     let after = if settings == before.settings {

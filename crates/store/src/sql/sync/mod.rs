@@ -222,7 +222,7 @@ impl TenantUnit {
              -- Connected again: what went meanwhile shows by comparing everything.
              on conflict (tenant_id, mailbox_id) do update set next_sync_at = excluded.next_sync_at, since = excluded.since,
                  is_history_done = false, is_listing = true, listing = sync_states.listing + 1, found = 0,
-                 error_count = 0, last_error = null",
+                 error_count = 0, last_error = null, last_message_id = null",
             params![self.tenant, mailbox, since],
         );
         self.discard_sync_dead_letters(mailbox); // they are about its former state
