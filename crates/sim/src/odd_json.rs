@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 /// The name of a field that no provider's document has.
-const UNKNOWN_FIELD: &str = "addedLater";
+pub const UNKNOWN_FIELD: &str = "addedLater";
 
 /// Adds a field to every object, whose value is an object, too.
 pub fn add_unknown_fields(value: &mut Value) {
