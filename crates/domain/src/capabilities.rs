@@ -110,6 +110,22 @@ impl Capabilities {
         bytes_per_day_of_hosts: &[],
     };
 
+    pub(crate) const JMAP: Self = Self {
+        secret_kind: SecretKind::Password,
+        is_remote: true,
+        identifies_messages_by_content: false,
+        needs_known_folders: true,
+        polls_without_connection: true,
+        supports_push: false,
+        push_setting: None,
+        has_named_subscription: false,
+        has_directory: false,
+        identifies_users_by_address: false,
+        has_service_account: false,
+        concurrent_batches: CONCURRENT_BATCHES,
+        bytes_per_day_of_hosts: &[],
+    };
+
     /// Returns whether other credentials may be those of another account, so that the account is checked before anything
     /// is stored: a refresh token says whose it is, a password belongs to the address.
     pub fn checks_account(&self) -> bool {

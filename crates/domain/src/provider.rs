@@ -16,10 +16,12 @@ pub enum Provider {
     Gmail,
     /// Microsoft's mail, by its Graph.
     Outlook,
+    /// Any server that speaks JMAP.
+    Jmap,
 }
 
 impl Provider {
-    pub const ALL: [Self; 4] = [Self::Files, Self::Imap, Self::Gmail, Self::Outlook];
+    pub const ALL: [Self; 5] = [Self::Files, Self::Imap, Self::Gmail, Self::Outlook, Self::Jmap];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -27,6 +29,7 @@ impl Provider {
             Self::Imap => "imap",
             Self::Gmail => "gmail",
             Self::Outlook => "outlook",
+            Self::Jmap => "jmap",
         }
     }
 
@@ -37,6 +40,7 @@ impl Provider {
             Self::Imap => &Capabilities::IMAP,
             Self::Gmail => &Capabilities::GMAIL,
             Self::Outlook => &Capabilities::OUTLOOK,
+            Self::Jmap => &Capabilities::JMAP,
         }
     }
 

@@ -7,6 +7,7 @@ pub mod app;
 mod folder_diff;
 pub mod gmail;
 pub mod imap;
+pub mod jmap;
 mod json_stream;
 mod oauth;
 pub mod outlook;

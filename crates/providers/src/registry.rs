@@ -5,7 +5,8 @@ use domain::{ProviderDeclaration, ProviderDeclarations};
 use crate::app::ProviderFolder;
 
 /// The folders of all providers.
-pub const ALL: [ProviderFolder; 3] = [crate::imap::FOLDER, crate::gmail::FOLDER, crate::outlook::FOLDER];
+pub const ALL: [ProviderFolder; 4] =
+    [crate::imap::FOLDER, crate::gmail::FOLDER, crate::outlook::FOLDER, crate::jmap::FOLDER];
 
 /// What they declare, in the same order.
 pub const DECLARATIONS: ProviderDeclarations = ProviderDeclarations(&LISTED);

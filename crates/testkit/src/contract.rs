@@ -4,6 +4,7 @@
 pub mod directory;
 mod gmail;
 mod imap;
+mod jmap;
 mod outlook;
 pub mod replica;
 mod world;
@@ -20,6 +21,7 @@ use store::testing::wait_until;
 
 pub use gmail::GmailUnderTest;
 pub use imap::ImapUnderTest;
+pub use jmap::{JmapUnderTest, jmap_flags};
 pub use outlook::OutlookUnderTest;
 pub use replica::{FetchedMessages, MailboxReplica};
 pub use world::WorldUnderTest;

@@ -1,6 +1,7 @@
 //! Providers that are simulated, each with an application that has a tenant for each of its accounts.
 
 mod google;
+mod jmap;
 mod microsoft;
 
 use std::collections::BTreeSet;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use domain::{Backfill, Connector, MailboxSettings, MailboxState, Secret};
 use engine::operations::mailboxes::ConnectRequest;
 use providers::http::{HttpClient, HttpTimeouts};
+use serde_json::Value;
 use sim::faults::FaultKind;
 use sim::{ProviderCore, RequestLogEntry};
 use store::TenantStore;
@@ -21,6 +23,7 @@ use store::sql::sync::SyncState;
 use store::testing::TestDatabase;
 
 pub use google::google_settings;
+pub use jmap::jmap_line;
 pub use microsoft::microsoft_settings;
 
 use crate::app::{AppOptions, TestApp};
@@ -51,6 +54,11 @@ pub trait SimulatedProvider: Deref<Target = ProviderCore<Self::Fault>> + Send + 
 
     fn create(&self, address: &str, messages: usize) -> bool;
 
+    /// The connection of an account there.
+    fn connection(_server: &Self::Server, _address: &str) -> Value {
+        Value::Null
+    }
+
     /// A secret, as if the account's owner had consented.
     fn consent(&self, address: &str) -> Option<String>;
 
@@ -63,7 +71,7 @@ pub struct SimulatedApp<W: SimulatedProvider> {
     pub app: TestApp,
     pub world: Arc<W>,
     connector: Arc<dyn Connector>,
-    _server: W::Server,
+    pub server: W::Server,
 }
 
 impl<W: SimulatedProvider> Debug for SimulatedApp<W> {
@@ -95,7 +103,7 @@ impl<W: SimulatedProvider> SimulatedApp<W> {
         let server = W::serve(&world).await;
         let connector = W::connect_to(&server, HttpClient::new(HttpTimeouts::default()).unwrap());
         let options = AppOptions::default().connector(connector.clone()).remote_slots(32).retry_horizon(RETRY_HORIZON);
-        Self { app: TestApp::new(db, options), world, connector, _server: server }
+        Self { app: TestApp::new(db, options), world, connector, server }
     }
 
     /// Creates an account with so much mail, and connects it for a tenant of the same name.
@@ -118,7 +126,7 @@ impl<W: SimulatedProvider> SimulatedApp<W> {
         let connect = ConnectRequest {
             provider: self.connector.provider(),
             address: address.to_owned(),
-            settings: MailboxSettings::default(),
+            settings: MailboxSettings::of_connection(W::connection(&self.server, address)),
             secret: self.world.consent(address).map(Secret::new),
             backfill,
         };

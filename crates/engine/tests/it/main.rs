@@ -9,6 +9,7 @@ mod fault_table;
 mod gate;
 mod gmail;
 mod imap;
+mod jmap;
 mod limits;
 mod mailbox_listeners;
 mod operations;

@@ -3,7 +3,7 @@
 
 use sim::imap::CAPABILITIES;
 use testkit::contract::directory::{GoogleDirectoryUnderTest, MicrosoftDirectoryUnderTest, check_directory};
-use testkit::contract::{ConnectorUnderTest, GmailUnderTest, ImapUnderTest, OutlookUnderTest, check};
+use testkit::contract::{ConnectorUnderTest, GmailUnderTest, ImapUnderTest, JmapUnderTest, OutlookUnderTest, check};
 
 use crate::imap::{COMMON_CAPABILITIES, OLD_CAPABILITIES, RESYNC_CAPABILITIES};
 
@@ -59,6 +59,23 @@ async fn imap_with_condstore_keeps_the_contract() {
 #[tokio::test(flavor = "multi_thread")]
 async fn imap_without_extensions_keeps_the_contract() {
     check_imap(OLD_CAPABILITIES).await;
+}
+
+async fn check_jmap(messages: usize, max_objects: usize) {
+    let jmap = JmapUnderTest::new(messages, 3, max_objects).await;
+    jmap.step(60);
+    check(&jmap).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jmap_keeps_the_contract() {
+    check_jmap(700, 100).await;
+}
+
+/// There are more folders than it lists at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn jmap_with_small_pages_keeps_the_contract() {
+    check_jmap(60, 5).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

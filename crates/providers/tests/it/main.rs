@@ -7,5 +7,6 @@ mod endpoint;
 mod gmail;
 mod google_oauth;
 mod imap;
+mod jmap;
 mod microsoft_oauth;
 mod outlook;

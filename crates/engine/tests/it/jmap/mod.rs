@@ -1,0 +1,3 @@
+//! JMAP mailboxes, synced by the engine from the simulator.
+
+mod mailbox_life;
