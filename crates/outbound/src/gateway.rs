@@ -150,7 +150,10 @@ impl Gateway {
         let deadline = self.inner.settings.deadline;
         let outcome = match timeout(deadline, call).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(ConnectorError::Unavailable(format!("no answer within {} s", deadline.as_secs()))),
+            Err(_) => {
+                count_refusal(Limit::Deadline);
+                Err(ConnectorError::Unavailable(format!("no answer within {} s", deadline.as_secs())))
+            }
         };
         self.inner.end_call(kind, target, breaker_permit, outcome.as_ref().err());
         outcome
@@ -182,9 +185,7 @@ impl Gateway {
 
     /// Returns whether fetches wait because a byte budget is in debt.
     pub async fn owes_bytes(&self, target: &Target) -> bool {
-        let mut charges = self.inner.budgets(target).charges(target, 0.0, 0.0);
-        charges.retain(|charge| charge.measure == Measure::Bytes);
-        matches!(self.inner.take(&charges, Duration::ZERO).await, BudgetWait::TooLong(_))
+        self.inner.owes_bytes(target).await
     }
 
     /// Takes the usage since the last time, to be written.
@@ -256,7 +257,6 @@ impl GatewayInner {
             charges.retain(|charge| charge.measure == Measure::Calls);
         }
         let has_quota = charges.iter().any(|charge| charge.measure == Measure::Bytes);
-        // A wait this long is a debt, which budgets of calls never have.
         let reason = if has_quota { LimitReason::ByteQuota } else { LimitReason::CallBudget };
         self.wait_for(&charges, target, reason).await
     }
@@ -268,6 +268,9 @@ impl GatewayInner {
                 Ok(())
             }
             BudgetWait::TooLong(wait) => {
+                // The queue of a budget of calls can be this long, too.
+                let is_debt = reason != LimitReason::ByteQuota || self.owes_bytes(target).await;
+                let reason = if is_debt { reason } else { LimitReason::CallBudget };
                 count_refusal(match reason {
                     LimitReason::UnitQuota(_) => Limit::QuotaUnits,
                     LimitReason::ByteQuota => Limit::Bytes,
@@ -280,6 +283,12 @@ impl GatewayInner {
                 Err(ConnectorError::RateLimited(wait))
             }
         }
+    }
+
+    async fn owes_bytes(&self, target: &Target) -> bool {
+        let mut charges = self.budgets(target).charges(target, 0.0, 0.0);
+        charges.retain(|charge| charge.measure == Measure::Bytes);
+        matches!(self.take(&charges, Duration::ZERO).await, BudgetWait::TooLong(_))
     }
 
     async fn take(&self, charges: &[Charge], max_wait: Duration) -> BudgetWait {

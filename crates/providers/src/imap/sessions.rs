@@ -7,7 +7,7 @@ use std::time::Duration;
 use domain::connector::ConnectorAccount;
 use domain::{ConnectorError, MailboxId};
 use outbound::Endpoint;
-use outbound::limits::MAX_IMAP_CONNECTIONS_PER_MAILBOX;
+use outbound::limits::{Limit, MAX_IMAP_CONNECTIONS_PER_MAILBOX, count_refusal};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
@@ -90,7 +90,7 @@ impl SessionPool {
         // If other calls of this mailbox hold all its permits, this one is retried later, so that other mailboxes can go on.
         let permit =
             tokio::time::timeout(PERMIT_TIMEOUT, self.shared.mailbox_permits(account.mailbox).acquire_owned()).await;
-        let permit = permit.map_err(|_| ConnectorError::RateLimited(PERMIT_TIMEOUT))?;
+        let permit = permit.map_err(|_| no_permit())?;
         let permit = permit.map_err(|_| ConnectorError::Unavailable("the process is shutting down".to_owned()))?;
         let inner = match self.reuse(account.mailbox, &connection, secret).await {
             Some(idle) => idle,
@@ -112,7 +112,7 @@ impl SessionPool {
             self.shared.drop_oldest_at(connection);
         }
         let permit = tokio::time::timeout(PERMIT_TIMEOUT, permits.acquire_owned()).await;
-        let permit = permit.map_err(|_| ConnectorError::RateLimited(PERMIT_TIMEOUT))?;
+        let permit = permit.map_err(|_| no_permit())?;
         let permit = permit.map_err(|_| ConnectorError::Unavailable("the process is shutting down".to_owned()))?;
         let client = Client::connect(connection.settings(), &credentials).await?;
         Ok(OpenConnection { client, open: None, _host_permit: permit })
@@ -287,4 +287,10 @@ fn fingerprint(secret: &str) -> u64 {
     use std::sync::OnceLock;
     static KEYS: OnceLock<RandomState> = OnceLock::new();
     KEYS.get_or_init(RandomState::new).hash_one(secret)
+}
+
+/// Counts a call that got no connection in time, and returns its error.
+fn no_permit() -> ConnectorError {
+    count_refusal(Limit::Connections);
+    ConnectorError::RateLimited(PERMIT_TIMEOUT)
 }
