@@ -23,7 +23,7 @@ use store::sql::sync::SyncState;
 use store::testing::TestDatabase;
 
 pub use google::google_settings;
-pub use jmap::jmap_line;
+pub use jmap::is_in_jmap_scope;
 pub use microsoft::microsoft_settings;
 
 use crate::app::{AppOptions, TestApp};

@@ -48,22 +48,21 @@ impl SimulatedProvider for JmapWorld {
         let truth = self.truth(address).unwrap();
         let mut lines = BTreeSet::new();
         for id in truth.messages.keys() {
-            let folders = truth.messages[id].folders.iter().filter(|folder| is_in_scope(&truth, folder));
-            lines.extend(folders.map(|folder| jmap_line(&truth, id, folder)));
+            let folders = truth.messages[id].folders.iter().filter(|folder| is_in_jmap_scope(&truth, folder));
+            lines.extend(folders.map(|folder| line(&truth, id, folder)));
         }
         lines
     }
 }
 
-/// Returns the line of [`message_line`] of a message in a folder.
-pub fn jmap_line(truth: &JmapTruth, id: &str, folder: &str) -> String {
+fn line(truth: &JmapTruth, id: &str, folder: &str) -> String {
     let message = &truth.messages[id];
     let flags: BTreeSet<String> = jmap_flags(message).into_iter().collect();
     message_line(id, folder, &flags.into_iter().collect::<Vec<_>>(), &message.sha256)
 }
 
-/// Drafts are out of scope, but not what somebody has put below them.
-fn is_in_scope(truth: &JmapTruth, folder: &str) -> bool {
+/// Returns whether a folder is synced by default. Drafts are not, but what somebody has put below them is.
+pub fn is_in_jmap_scope(truth: &JmapTruth, folder: &str) -> bool {
     let name = &truth.folders[folder].name;
     !OUT_OF_SCOPE.iter().any(|out| name == out || *out != "Drafts" && name.starts_with(&format!("{out}/")))
 }

@@ -7,6 +7,7 @@ mod event_replay;
 mod gmail;
 mod imap;
 mod imap_simulator;
+mod jmap;
 mod oauth_provider;
 mod outlook;
 
