@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use domain::connector::ConnectorFuture;
 use domain::{ConnectorError, MailboxId};
+use outbound::http::StatusCode;
 use outbound::http::header::ACCEPT;
 use serde::Deserialize;
 use serde_json::json;
@@ -69,12 +70,13 @@ struct TypeState {
 
 /// Waits until something changes in the account or the time is over.
 pub async fn listen(client: JmapClient<'_>, at_most: Duration) -> Result<bool, ConnectorError> {
-    let Some(url) = client.session.event_source_url(TYPES, PING_SECONDS)? else {
-        client.jmap.forget_listening(client.account.mailbox);
-        return Err(protocol("the server has no event source"));
-    };
+    let Some(url) = client.session.event_source_url(TYPES, PING_SECONDS)? else { return Err(without_events(&client)) };
     let http = &client.jmap.listeners;
     let response = http.response(client.authorize(http.client.get(url).header(ACCEPT, "text/event-stream"))).await?;
+    // So do event sources say that there is no use in asking again, such as Cyrus' where they are switched off.
+    if response.status == StatusCode::NO_CONTENT {
+        return Err(without_events(&client));
+    }
     if !response.status.is_success() {
         return Err(error_of_status(response.status, &response.headers));
     }
@@ -87,6 +89,12 @@ pub async fn listen(client: JmapClient<'_>, at_most: Duration) -> Result<bool, C
         Ok(heard) => heard.map(|()| true),
         Err(_) => Ok(false),
     }
+}
+
+/// Notes that the mailbox is to be polled.
+fn without_events(client: &JmapClient<'_>) -> ConnectorError {
+    client.jmap.forget_listening(client.account.mailbox);
+    protocol("the server has no event source")
 }
 
 async fn current_states(client: &JmapClient<'_>) -> Result<TypeStates, ConnectorError> {

@@ -79,12 +79,13 @@ struct CoreCapability {
 struct SessionAccount {
     #[serde(default)]
     name: String,
-    account_capabilities: HashMap<String, IgnoredAny>,
+    /// Cyrus has none before the account's first folder is made.
+    account_capabilities: Option<HashMap<String, IgnoredAny>>,
 }
 
 impl SessionAccount {
     fn has_mail(&self) -> bool {
-        self.account_capabilities.contains_key(MAIL)
+        self.account_capabilities.as_ref().is_some_and(|capabilities| capabilities.contains_key(MAIL))
     }
 }
 
@@ -270,6 +271,8 @@ mod tests {
         let account = |name| session_with(|_| (), name).map(|session| session.account);
 
         assert_eq!(account(None).as_deref(), Ok("u1"));
+        let fresh = session_with(|session| session["accounts"]["u1"]["accountCapabilities"] = Value::Null, None);
+        assert_eq!(fresh.unwrap().account, "u1");
         assert_eq!(account(Some("sales")).as_deref(), Ok("u2"));
         assert_eq!(account(Some("u2")).as_deref(), Ok("u2"));
         for name in ["Contacts", "u4"] {

@@ -138,6 +138,17 @@ async fn throttled_event_source_says_when_to_retry() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn server_without_events_is_polled() {
+    let jmap = account().await;
+    let (connector, account) = (jmap.connector(), jmap.account());
+    jmap.world.add_fault(JmapFault::always(JmapFaultKind::NoEvents));
+
+    assert!(connector.listen(&account, WAIT_DEADLINE).unwrap().await.is_err());
+
+    assert!(connector.listen(&account, WAIT_DEADLINE).is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn token_opens_the_account_like_a_password() {
     let jmap = account().await;
     let mut account = jmap.account();

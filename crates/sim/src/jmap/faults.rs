@@ -54,6 +54,8 @@ pub enum JmapFaultKind {
     EmptyPage,
     /// Events are never sent.
     Lost,
+    /// There are no events: 204.
+    NoEvents,
 }
 
 impl FaultKind for JmapFaultKind {
@@ -75,7 +77,7 @@ impl FaultKind for JmapFaultKind {
     fn applies_to(&self, route: JmapRoute) -> bool {
         match self {
             Self::MethodError { .. } | Self::EmptyPage => route == JmapRoute::Api,
-            Self::Lost => route == JmapRoute::Events,
+            Self::Lost | Self::NoEvents => route == JmapRoute::Events,
             Self::UnknownFields | Self::ChangedType => matches!(route, JmapRoute::Session | JmapRoute::Api),
             Self::CutBody | Self::Slow { .. } | Self::TruncatedJson => route != JmapRoute::Events,
             _ => true,

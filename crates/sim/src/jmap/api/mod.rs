@@ -86,6 +86,7 @@ async fn fault_response(faults: &[JmapFaultKind]) -> Option<SimResponse> {
             JmapFaultKind::Cut => SimResponse::cut(ConnectionCut::Closed),
             JmapFaultKind::Reset => SimResponse::cut(ConnectionCut::Reset),
             JmapFaultKind::Garbage => SimResponse::garbage(),
+            JmapFaultKind::NoEvents => SimResponse::new(204, ResponseBody::Empty),
             _ => continue,
         });
     }
