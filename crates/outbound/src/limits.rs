@@ -31,7 +31,7 @@ pub const MAX_OUTLOOK_REQUESTS_PER_MAILBOX: usize = 4;
 pub const MAX_TOKEN_CALLS: usize = 8;
 
 /// Fetched messages in memory, until they are committed.
-pub const MAX_BYTES_IN_FLIGHT: u64 = 32 << 20;
+pub const MAX_BYTES_IN_FLIGHT: u64 = 36 << 20;
 
 /// The part of it that is a provider's own, and the most that is reserved at once.
 pub const PROVIDER_RESERVE_BYTES: u64 = 4 << 20;

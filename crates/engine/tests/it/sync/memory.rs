@@ -31,7 +31,7 @@ async fn stalled_provider_does_not_block_another() {
             app.app.enqueue_sync(&store, mailboxes[0]).await;
         }
         let worker = app.start_worker_with(all_kinds(&app.syncer), impatient_worker(30));
-        // Of twelve batches of 4 MB, in 32 MB.
+        // Of twelve batches of 4 MB, in the 24 MB that one provider can have.
         wait_until("as many as fit are begun", async || slow.fetches_admitted() >= 6).await;
 
         app.connector.fetches("m1", "Subject: one\n\nhello");
