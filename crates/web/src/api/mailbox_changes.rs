@@ -1,5 +1,7 @@
 //! Connects, changes, pauses, resumes, syncs and disconnects mailboxes.
 
+use std::borrow::Cow;
+
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -8,7 +10,8 @@ use engine::operations::mailboxes::{self, ConnectRequest, MailErasure};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use store::sql::mailboxes::Mailbox;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::openapi::{ObjectBuilder, RefOr, Schema, Type};
+use utoipa::{IntoParams, PartialSchema, ToSchema};
 
 use super::auth::TenantWriter;
 use super::body::{non_null, nullable};
@@ -27,7 +30,7 @@ pub struct NewMailbox {
     #[schema(example = "me@acme.test", min_length = 3, max_length = 320)]
     address: String,
     /// Provider of the mailbox, or `files` for a mailbox for imported files.
-    #[schema(value_type = String, example = "imap")]
+    #[schema(example = "imap")]
     provider: ProviderName,
     /// Names of the folders to sync. Default: the tenant's setting, else all except drafts, spam and trash.
     #[serde(default, deserialize_with = "non_null")]
@@ -63,6 +66,19 @@ impl<'de> Deserialize<'de> for ProviderName {
     fn deserialize<D: Deserializer<'de>>(text: D) -> Result<Self, D::Error> {
         let name = String::deserialize(text)?;
         Provider::parse(&name).map(Self).ok_or_else(|| D::Error::custom(format!("must be {}", provider_names())))
+    }
+}
+
+impl PartialSchema for ProviderName {
+    fn schema() -> RefOr<Schema> {
+        let names = Provider::ALL.map(Provider::as_str);
+        ObjectBuilder::new().schema_type(Type::String).enum_values(Some(names)).into()
+    }
+}
+
+impl ToSchema for ProviderName {
+    fn name() -> Cow<'static, str> {
+        "MailboxProvider".into()
     }
 }
 
