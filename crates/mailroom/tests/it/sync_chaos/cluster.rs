@@ -13,7 +13,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use store::Store;
 use store::sql::jobs::{JobFilter, ReplayOptions};
 
-use super::{compare, event_replay};
+use super::{compare, event_replay, storm_duration};
 use crate::crash::{SeededRandom, setting};
 use crate::installation::{PROGRAM, TestInstallation, block_on};
 use crate::jobs_killed::open;
@@ -36,7 +36,7 @@ pub struct FaultCounts {
 }
 
 /// FaultCounts before a storm may end, however slow everything is.
-pub const MIN_TROUBLES: u32 = 4;
+const MIN_TROUBLES: u32 = 4;
 
 /// The servers of one installation.
 pub struct Cluster<'a> {
@@ -100,7 +100,24 @@ impl<'a> Cluster<'a> {
         command
     }
 
-    pub fn inject_random_fault(&mut self, random: &mut SeededRandom) {
+    /// Commits faults for as long as a storm lasts, with what `also` does after each. Returns how many there were.
+    pub fn inject_faults(
+        &mut self,
+        random: &mut SeededRandom,
+        mut also: impl FnMut(&mut Self, &mut SeededRandom),
+    ) -> u32 {
+        let begun = Instant::now();
+        let mut troubles = 0;
+        while begun.elapsed() < storm_duration() || troubles < MIN_TROUBLES {
+            sleep(Duration::from_millis(200 + random.below(1200)));
+            self.inject_random_fault(random);
+            also(self, random);
+            troubles += 1;
+        }
+        troubles
+    }
+
+    fn inject_random_fault(&mut self, random: &mut SeededRandom) {
         let n = usize::try_from(random.below(self.running.len() as u64)).unwrap();
         match (random.below(10), self.server) {
             (0, Some(server)) => {

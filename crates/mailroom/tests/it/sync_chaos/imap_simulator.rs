@@ -3,8 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use domain::{Clock, SystemClock};
 use sim::faults::FaultKind;
@@ -14,9 +13,9 @@ use sim::imap::{
 };
 use tokio::runtime::Runtime;
 
-use super::cluster::{Cluster, MIN_TROUBLES};
+use super::cluster::Cluster;
 use super::compare::{differences_between, imap_line, stored_imap_lines};
-use super::{assert_readable, compare, print_summary, storm_duration, tenant_name};
+use super::{assert_readable, compare, print_summary, resume_refused, tenant_name};
 use crate::crash::{SeededRandom, random, setting};
 use crate::installation::TestInstallation;
 use crate::servers::Postgres;
@@ -141,40 +140,22 @@ fn connect(mailroom: &TestInstallation, imap: &StormyImap, number: usize) {
     mailroom.ok(&args);
 }
 
-/// The owners of mailboxes whose credentials were refused say that they are good.
-fn resume_refused(mailroom: &TestInstallation) {
-    for refused in mailroom.select("select address from mailboxes where state = 'needs_reauth'") {
-        let number = (1..=MAILBOXES).find(|number| address(*number) == refused).unwrap();
-        // The server may refuse them once more.
-        mailroom.run(&["mailbox", "resume", &refused, "--tenant", &tenant_name(number), "--no-check"]);
-    }
-}
-
-fn inject_faults(cluster: &mut Cluster<'_>, imap: &StormyImap, random: &mut SeededRandom) -> u32 {
-    let begun = Instant::now();
-    let (mut troubles, mut renumbered) = (0, 0);
-    while begun.elapsed() < storm_duration() || troubles < MIN_TROUBLES {
-        sleep(Duration::from_millis(200 + random.below(1200)));
-        if random.below(2) == 0 {
-            imap.renumber(random);
-            renumbered += 1;
-        }
-        cluster.inject_random_fault(random);
-        troubles += 1;
-        if random.below(3) == 0 {
-            resume_refused(cluster.mailroom);
-        }
-    }
-    renumbered
-}
-
 fn storm(mailroom: &TestInstallation, servers: usize, server: Option<&Postgres>) {
     let (imap, mut random) = (StormyImap::start(), random());
     let mut cluster = Cluster::new(mailroom, TENANTS, server);
     (1..=MAILBOXES).for_each(|number| connect(mailroom, &imap, number));
     imap.begin();
     (0..servers).for_each(|_| cluster.start());
-    let renumbered = inject_faults(&mut cluster, &imap, &mut random);
+    let mut renumbered = 0;
+    cluster.inject_faults(&mut random, |_, random| {
+        if random.below(2) == 0 {
+            imap.renumber(random);
+            renumbered += 1;
+        }
+        if random.below(3) == 0 {
+            resume_refused(mailroom);
+        }
+    });
     let met = imap.clear_faults();
 
     let truth = imap.truth();

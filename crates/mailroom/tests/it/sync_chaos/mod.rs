@@ -29,6 +29,23 @@ fn tenant_name(number: usize) -> String {
     format!("tenant {}", (number - 1) / MAILBOXES_PER_TENANT)
 }
 
+/// Lists the mailboxes whose credentials were refused, by address, with their tenants.
+fn refused_mailboxes(mailroom: &TestInstallation) -> Vec<(String, String)> {
+    let refused = "select m.address || '|' || t.name from mailboxes m join tenants t on t.id = m.tenant_id
+                   where m.state = 'needs_reauth'";
+    let rows = mailroom.select(refused).into_iter();
+    rows.map(|row| row.split_once('|').map(|(address, tenant)| (address.to_owned(), tenant.to_owned())).unwrap())
+        .collect()
+}
+
+/// The owners of mailboxes whose credentials were refused say that they are good.
+fn resume_refused(mailroom: &TestInstallation) {
+    for (address, tenant) in refused_mailboxes(mailroom) {
+        // The server may refuse them once more.
+        mailroom.run(&["mailbox", "resume", &address, "--tenant", &tenant, "--no-check"]);
+    }
+}
+
 fn storm_duration() -> Duration {
     Duration::from_secs(setting("MAILROOM_TEST_STORM_SECONDS", STORM_SECONDS))
 }

@@ -6,8 +6,7 @@ use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use sim::ProviderCore;
 use sim::faults::{FaultKind, FaultRule};
@@ -15,9 +14,9 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 
-use super::cluster::{Cluster, MIN_TROUBLES};
+use super::cluster::Cluster;
 use super::compare::differences_between;
-use super::{assert_readable, compare, print_summary, storm_duration};
+use super::{assert_readable, compare, print_summary, refused_mailboxes};
 use crate::crash::{SeededRandom, random, setting};
 use crate::installation::TestInstallation;
 use crate::servers::Postgres;
@@ -194,36 +193,11 @@ fn connect<W: StormProvider>(mailroom: &TestInstallation, world: &W, number: usi
 
 /// Gives new credentials to mailboxes whose credentials were refused.
 fn renew_credentials<W: StormProvider>(mailroom: &TestInstallation, world: &W) {
-    let waiting = "select m.address || '|' || t.name from mailboxes m join tenants t on t.id = m.tenant_id
-                   where m.state = 'needs_reauth'";
-    for row in mailroom.select(waiting) {
-        let (address, tenant) = row.split_once('|').unwrap();
-        let token = mailroom.write("token", world.consent(address));
-        let args = ["mailbox", "resume", address, "--tenant", tenant, "--refresh-token-file", &token, "--no-check"];
+    for (address, tenant) in refused_mailboxes(mailroom) {
+        let token = mailroom.write("token", world.consent(&address));
+        let args = ["mailbox", "resume", &address, "--tenant", &tenant, "--refresh-token-file", &token, "--no-check"];
         mailroom.ok(&args);
     }
-}
-
-fn inject_faults<W: StormProvider>(
-    cluster: &mut Cluster<'_>,
-    public: &PublicAddress,
-    world: &W,
-    random: &mut SeededRandom,
-) -> u32 {
-    let begun = Instant::now();
-    let mut troubles = 0;
-    while begun.elapsed() < storm_duration() || troubles < MIN_TROUBLES {
-        sleep(Duration::from_millis(200 + random.below(1200)));
-        let number = 1 + usize::try_from(random.below(ACCOUNTS as u64)).unwrap();
-        world.inject_random_fault(random, &address(number), troubles > 2);
-        cluster.inject_random_fault(random);
-        public.forward_to(cluster);
-        troubles += 1;
-        if random.below(3) == 0 {
-            renew_credentials(cluster.mailroom, world);
-        }
-    }
-    troubles
 }
 
 fn storm<W: StormProvider>(mailroom: &TestInstallation, servers: usize, server: Option<&Postgres>) {
@@ -242,7 +216,16 @@ fn storm<W: StormProvider>(mailroom: &TestInstallation, servers: usize, server: 
     (0..servers).for_each(|_| cluster.start());
     public.forward_to(&cluster);
     world.push_to(&public.url());
-    let disturbed = inject_faults(&mut cluster, &public, &*world, &mut random);
+    let mut disturbed = 0;
+    cluster.inject_faults(&mut random, |cluster, random| {
+        public.forward_to(cluster);
+        let number = 1 + usize::try_from(random.below(ACCOUNTS as u64)).unwrap();
+        world.inject_random_fault(random, &address(number), disturbed > 2);
+        disturbed += 1;
+        if random.below(3) == 0 {
+            renew_credentials(mailroom, &*world);
+        }
+    });
     let met = clear_faults(&*world);
     renew_credentials(mailroom, &*world);
     W::after_storm(mailroom);

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use super::cluster::{Cluster, MIN_TROUBLES};
+use super::cluster::Cluster;
 use super::compare::{differences_between, stored_imap_lines};
-use super::{assert_readable, compare, print_summary, storm_duration, tenant_name};
+use super::{assert_readable, compare, print_summary, tenant_name};
 use crate::crash::{SeededRandom, random};
 use crate::installation::TestInstallation;
 use crate::servers::{Dovecot, Postgres};
@@ -90,17 +90,13 @@ fn storm(mailroom: &TestInstallation, servers: usize, server: Option<&Postgres>)
     };
     proxy.begin();
     (0..servers).for_each(|_| cluster.start());
-    let begun = Instant::now();
-    let (mut troubles, mut restarts) = (0, 0);
-    while begun.elapsed() < storm_duration() || troubles < MIN_TROUBLES {
-        sleep(Duration::from_millis(200 + random.below(1200)));
+    let mut restarts = 0;
+    cluster.inject_faults(&mut random, |_, random| {
         if random.below(6) == 0 {
             dovecot.restart();
             restarts += 1;
         }
-        cluster.inject_random_fault(&mut random);
-        troubles += 1;
-    }
+    });
     stop.store(true, Ordering::SeqCst);
     changing.join().unwrap();
     let met = proxy.clear_faults();
