@@ -1,8 +1,10 @@
 //! Servers of a test's own, for what the shared ones must not be put through.
 
 use std::fs;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use tempfile::TempDir;
 
@@ -147,8 +149,17 @@ fn service(name: &str, action: &str, folder: &Path) -> Command {
     command
 }
 
-/// Returns a loopback port on which nothing listens.
+/// Returns a loopback port on which nothing listens, below those that systems give to outgoing connections: one of these
+/// could be taken by any other test before our server has bound it, and even connect to itself.
 pub fn closed_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    const FIRST: u32 = 10_000;
+    const COUNT: u32 = 20_000;
+    loop {
+        let turn = std::process::id().wrapping_mul(101).wrapping_add(CALLS.fetch_add(1, Ordering::Relaxed));
+        let port = u16::try_from(FIRST + turn % COUNT).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
