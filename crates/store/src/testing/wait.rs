@@ -32,23 +32,27 @@ pub mod blocking {
     /// Checks that are not async often cost a command.
     const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
+    /// Short against what is to be caught, such as the write of an object; without any pause a watcher would take a core
+    /// from what it watches.
+    const WATCH_INTERVAL: Duration = Duration::from_micros(100);
+
     /// Waits until `is_reached` answers `true`, and panics with `what` if that takes longer than [`WAIT_DEADLINE`].
     pub fn wait_until(what: &str, is_reached: impl FnMut() -> bool) {
-        poll(what, is_reached, || std::thread::sleep(POLL_INTERVAL));
+        poll(what, is_reached, POLL_INTERVAL);
     }
 
-    /// Like [`wait_until`], without a pause between checks, to catch a short moment; for cheap checks.
+    /// Like [`wait_until`], with short pauses between checks, to catch a short moment; for cheap checks.
     pub fn watch_until(what: &str, is_reached: impl FnMut() -> bool) {
-        poll(what, is_reached, std::thread::yield_now);
+        poll(what, is_reached, WATCH_INTERVAL);
     }
 
-    fn poll(what: &str, mut is_reached: impl FnMut() -> bool, pause: impl Fn()) {
+    fn poll(what: &str, mut is_reached: impl FnMut() -> bool, interval: Duration) {
         let started = Instant::now();
         while !is_reached() {
             if started.elapsed() >= WAIT_DEADLINE {
                 panic_for(what);
             }
-            pause();
+            std::thread::sleep(interval);
         }
     }
 }
