@@ -5,6 +5,13 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     known.into_iter().min_by_key(|candidate| distance(name, candidate))
 }
 
+/// Returns the known name that a typo of at most so many letters, of either case, would make of the given one.
+pub fn within<'a>(edits: usize, name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let lower = name.to_lowercase();
+    let distances = known.into_iter().map(|candidate| (distance(&lower, &candidate.to_lowercase()), candidate));
+    distances.filter(|(distance, _)| *distance <= edits).min_by_key(|(distance, _)| *distance).map(|(_, name)| name)
+}
+
 /// Computes the Levenshtein distance, one row of the table at a time.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
@@ -32,6 +39,13 @@ mod tests {
         assert_eq!(distance("kitten", "sitting"), 3);
         assert_eq!(distance("databse", "database"), 1);
         assert_eq!(distance("ü", "u"), 1);
+    }
+
+    #[test]
+    fn typo_is_a_few_letters_of_either_case() {
+        assert_eq!(within(2, "acmee", ["beta", "acme"]), Some("acme"));
+        assert_eq!(within(2, "ACME Inc", ["acme inc."]), Some("acme inc."));
+        assert_eq!(within(2, "acme-new", ["acme"]), None);
     }
 
     #[test]

@@ -231,6 +231,9 @@ pub struct ImportArgs {
     /// A tenant's name or id; a new name creates the tenant
     #[arg(long, value_name = "TENANT")]
     pub tenant: String,
+    /// Create the tenant even if its name differs by no more than two letters from an existing one
+    #[arg(long)]
+    pub create_tenant: bool,
     /// The mailbox's address or id; a new address creates the mailbox
     #[arg(long, value_name = "ADDRESS")]
     pub mailbox: String,

@@ -52,6 +52,28 @@ static MAGIC: [(&[u8], NonMailType); 22] = [
     (b"\xff\xfe", NonMailType { name: "UTF-16 text", advice: "save it as plain bytes or UTF-8 first" }),
     (b"\xfe\xff", NonMailType { name: "UTF-16 text", advice: "save it as plain bytes or UTF-8 first" }),
 ];
+/// Archives and mail programs' own files by their extensions, which are told without opening them.
+#[rustfmt::skip]
+static CONTAINERS: [(&[&str], NonMailType); 5] = [
+    (&["zip", "gz", "tgz", "bz2", "tbz2", "xz", "txz", "zst", "7z", "rar", "tar"], NonMailType { name: "an archive", advice: UNPACK }),
+    (&["pst", "ost"], NonMailType { name: "an Outlook data file", advice: EXPORT }),
+    (&["olm"], NonMailType { name: "an archive of Outlook for Mac", advice: EXPORT }),
+    (&["nsf"], NonMailType { name: "a Notes database", advice: EXPORT }),
+    (&["dbx"], NonMailType { name: "an Outlook Express folder", advice: EXPORT }),
+];
+
+/// Returns what a file with this extension, in lower case, is if it may contain mail that cannot be read as it is.
+pub fn container_by_extension(extension: &str) -> Option<&'static NonMailType> {
+    CONTAINERS.iter().find(|(extensions, _)| extensions.contains(&extension)).map(|(_, kind)| kind)
+}
+
+impl NonMailType {
+    /// Returns whether mail may be inside, to be had by unpacking or exporting.
+    pub fn may_contain_mail(&self) -> bool {
+        [UNPACK, EXPORT].contains(&self.advice)
+    }
+}
+
 static TAR: NonMailType = NonMailType { name: "a tar archive", advice: UNPACK };
 /// A file given by path with neither a name nor content of mail.
 pub static PLAIN_TEXT: NonMailType =

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{ImportProblem, MailFileFormat, folder, maildir};
+use super::{ImportProblem, MailFileFormat, SkippedFiles, folder, maildir};
 
 /// What a file's name says about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +69,7 @@ pub struct MailFileWalk {
     /// Real paths, since links can lead in circles.
     seen: HashSet<PathBuf>,
     problems: Vec<ImportProblem>,
+    skipped: SkippedFiles,
     saw_maildir: bool,
 }
 
@@ -105,6 +106,7 @@ impl MailFileWalk {
             open: Vec::new(),
             seen: HashSet::new(),
             problems: Vec::new(),
+            skipped: SkippedFiles::default(),
             saw_maildir: false,
         }
     }
@@ -112,6 +114,15 @@ impl MailFileWalk {
     /// Returns whether a Maildir was found: an empty one is not an error.
     pub fn saw_maildir(&self) -> bool {
         self.saw_maildir
+    }
+
+    /// Returns the files that were passed over by their names.
+    pub fn skipped(&self) -> &SkippedFiles {
+        &self.skipped
+    }
+
+    pub fn skipped_mut(&mut self) -> &mut SkippedFiles {
+        &mut self.skipped
     }
 
     fn enter(&mut self, path: PathBuf, segments: Vec<String>, is_apple: bool) {
@@ -170,7 +181,13 @@ impl MailFileWalk {
         }
         let (shape, place) = match kind {
             DirectoryKind::Messages => (FileShape::Whole, FileOrigin::Maildir),
-            _ => (shape(&path, self.format)?, FileOrigin::Tree),
+            _ => {
+                let Some(shape) = shape(&path, self.format) else {
+                    self.skipped.add_by_name(&path);
+                    return None;
+                };
+                (shape, FileOrigin::Tree)
+            }
         };
         let is_named_by_directory = kind == DirectoryKind::Apple && name == "mbox";
         Some(CandidateFile { path, shape, place, size: about.len(), segments, is_named_by_directory })

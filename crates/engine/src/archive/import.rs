@@ -61,6 +61,8 @@ pub struct ImportSummary {
     pub stored: u64,
     pub duplicates: u64,
     pub failed: u64,
+    /// Files in the folders that are no mail, and were passed over.
+    pub skipped: u64,
     pub attachments: u64,
     /// Stored without some of their bytes, because blob storage was unavailable.
     pub incomplete: u64,
@@ -125,9 +127,10 @@ impl Engine {
             progress.add_items(count);
             progress.set_done(bytes_read);
         }
-        let unreadable = reading.await.context("reading the files")?;
-        summary.failed += unreadable;
-        summary.read += unreadable;
+        let outcome = reading.await.context("reading the files")?;
+        summary.failed += outcome.problems;
+        summary.read += outcome.problems;
+        summary.skipped = outcome.skipped;
         self.run_upkeep().await;
         if summary.stored > 0 && self.store.dialect() == Dialect::Sqlite {
             // SQLite does not do it by itself; PostgreSQL's autovacuum comes within a minute. Everything is stored by
@@ -179,12 +182,19 @@ impl Engine {
     }
 }
 
-/// Starts a thread that reads the files. Its handle returns the number of problems.
+/// What the reading thread could not hand over.
+#[derive(Debug, Default)]
+struct ReadingOutcome {
+    problems: u64,
+    skipped: u64,
+}
+
+/// Starts a thread that reads the files.
 fn start_reading(
     import: OpenImport,
     progress: &Progress,
     on_problem: OnProblem,
-) -> (impl Stream<Item = ImportBatch> + use<>, tokio::task::JoinHandle<u64>) {
+) -> (impl Stream<Item = ImportBatch> + use<>, tokio::task::JoinHandle<ReadingOutcome>) {
     let OpenImport { readers, batching, .. } = import;
     progress.set_total(readers.iter().map(files::MailFileReader::total_bytes).sum());
     let memory_bytes = batching.bytes * batching.in_flight as u64;
@@ -192,13 +202,10 @@ fn start_reading(
     let (sender, receiver) = mpsc::channel(1);
     let mut batcher = BatchBuilder { batching, memory, memory_bytes, sender, found: Vec::new(), bytes: 0 };
     let reading = tokio::task::spawn_blocking(move || {
-        let mut problems = 0;
+        let mut outcome = ReadingOutcome::default();
         // If it stopped early, the import has already failed for another reason, which its caller gets.
-        let _ = read_all(readers, &mut batcher, |problem| {
-            problems += 1;
-            on_problem(&problem.to_string());
-        });
-        problems
+        let _ = read_all(readers, &mut batcher, &mut outcome, |problem| on_problem(&problem.to_string()));
+        outcome
     });
     let batches = stream::unfold(receiver, |mut receiver| async { Some((receiver.recv().await?, receiver)) });
     (batches, reading)
@@ -207,16 +214,22 @@ fn start_reading(
 fn read_all(
     readers: Vec<files::MailFileReader>,
     batcher: &mut BatchBuilder,
-    mut on_problem: impl FnMut(&ImportProblem),
+    outcome: &mut ReadingOutcome,
+    on_problem: impl Fn(&ImportProblem),
 ) -> Result<(), ReceiverClosed> {
     let mut finished = 0;
     for mut reader in readers {
         while let Some(next) = reader.next() {
             match next {
                 Ok(found) => batcher.add(found, finished + reader.bytes_read())?,
-                Err(problem) => on_problem(&problem),
+                Err(problem) => {
+                    outcome.problems += 1;
+                    on_problem(&problem);
+                }
             }
         }
+        outcome.skipped += reader.skipped();
+        reader.take_containers().iter().for_each(&on_problem);
         finished += reader.total_bytes();
     }
     batcher.send(finished)

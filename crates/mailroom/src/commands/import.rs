@@ -48,7 +48,7 @@ pub async fn run(config: &Config, args: cli::ImportArgs, out: Output) -> Result<
     };
     // Before a tenant is created: a wrong path must leave nothing behind.
     let opened = import.open(&engine.limits, &engine.spool).map_err(anyhow::Error::from)?;
-    let mailbox = ensure_mailbox(&engine, &args.tenant, &args.mailbox).await?;
+    let mailbox = ensure_mailbox(&engine, &args.tenant, args.create_tenant, &args.mailbox).await?;
     let summary = with_bar(&engine, &mailbox, &paths, opened).await?;
     if out.json {
         out.object(&ImportOutput { summary, peak_memory_bytes: process::peak_memory() })?;
@@ -91,13 +91,13 @@ async fn with_bar(
 }
 
 /// Finds or creates the mailbox. Imports are how people start, so a new tenant or address is created rather than refused.
-async fn ensure_mailbox(engine: &Engine, tenant: &str, mailbox: &str) -> Result<Mailbox, Failure> {
+async fn ensure_mailbox(engine: &Engine, tenant: &str, create_tenant: bool, mailbox: &str) -> Result<Mailbox, Failure> {
     let address = domain::address::canonical(mailbox);
     // A new tenant has no mailboxes that an id could name; it must not be created in vain.
     if address.is_none() && engine.store.system().find_tenant(tenant).await?.is_none() {
         return Err(not_an_address(mailbox));
     }
-    let store = ensure_tenant(engine, tenant).await?;
+    let store = ensure_tenant(engine, tenant, create_tenant).await?;
     if let Some(found) = store.find_mailbox(mailbox).await? {
         return Ok(found);
     }
@@ -128,11 +128,15 @@ fn not_an_address(mailbox: &str) -> Failure {
     Failure::usage(format!("--mailbox must be an email address, such as me@acme.test, not {mailbox:?}"))
 }
 
-async fn ensure_tenant(engine: &Engine, name: &str) -> Result<TenantStore, Failure> {
+/// Finds or creates the tenant. `create`: also if its name looks like a typo of another one.
+async fn ensure_tenant(engine: &Engine, name: &str, create: bool) -> Result<TenantStore, Failure> {
     if let Some(tenant) = engine.store.system().find_tenant(name).await? {
         let store = engine.store.tenant(tenant.id);
         app::check_tenant_active(&store, name).await?;
         return Ok(store);
+    }
+    if !create {
+        check_no_typo(engine, name).await?;
     }
     if create_unless_taken(engine, name, PlanTier::Standard).await?.is_some() {
         note(&format!("Created tenant {name}."));
@@ -140,10 +144,29 @@ async fn ensure_tenant(engine: &Engine, name: &str) -> Result<TenantStore, Failu
     app::tenant_store(engine, name).await
 }
 
+/// The letters by which a typo differs from the name that was meant.
+const MAX_TYPO_LETTERS: usize = 2;
+
+/// Fails if a new name is nearly that of a tenant: its mail would go where nobody looks for it.
+async fn check_no_typo(engine: &Engine, name: &str) -> Result<(), Failure> {
+    let tenants = engine.store.system().list_tenants().await?;
+    let names = tenants.iter().map(|tenant| tenant.name.as_str());
+    match domain::suggestion::within(MAX_TYPO_LETTERS, name, names) {
+        None => Ok(()),
+        Some(near) => Err(Failure::usage(format!(
+            "there is no tenant {name:?}; did you mean {near:?}? To create {name:?}, add --create-tenant"
+        ))),
+    }
+}
+
 fn sentence(summary: &ImportSummary) -> String {
     let rate = if summary.seconds > 0.0 { summary.read as f64 / summary.seconds } else { 0.0 };
+    let skipped = match summary.skipped {
+        0 => String::new(),
+        files => format!(" Passed over: {} files that are no mail.", count(files)),
+    };
     format!(
-        "Messages read: {} ({}) in {:.1} s, {} a second. Stored: {}, duplicates: {}, failed: {}, attachments: {}.",
+        "Messages read: {} ({}) in {:.1} s, {} a second. Stored: {}, duplicates: {}, failed: {}, attachments: {}.{skipped}",
         count(summary.read),
         size(summary.bytes),
         summary.seconds,

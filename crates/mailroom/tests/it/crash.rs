@@ -50,8 +50,10 @@ pub fn random() -> SeededRandom {
 }
 
 fn import(mailroom: &TestInstallation, file: &str, tenant: &str) -> Command {
-    let mut command =
-        mailroom.command(PROGRAM, &["import", file, "--tenant", tenant, "--mailbox", "me@acme.test", "--json"]);
+    let mut command = mailroom.command(
+        PROGRAM,
+        &["import", file, "--tenant", tenant, "--mailbox", "me@acme.test", "--json", "--create-tenant"],
+    );
     command.env("MAILROOM_IMPORT__BATCH_MESSAGES", BATCH_MESSAGES.to_string());
     command
 }

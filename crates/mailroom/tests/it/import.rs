@@ -27,7 +27,7 @@ fn repeated_import_stores_each_message_once() {
 
         assert_eq!((counts(&first), counts(&again)), ((n, n, 0, 0), (n, 0, n, 0)));
         let promised = ["read", "stored", "duplicates", "failed", "attachments", "bytes", "seconds"];
-        let beside = ["incomplete", "peak_memory_bytes"];
+        let beside = ["incomplete", "skipped", "peak_memory_bytes"];
         assert_eq!(names(&first), promised.into_iter().chain(beside).collect());
         let messages = generated(1, MESSAGES);
         assert_eq!(first["bytes"], messages.iter().map(|message| message.raw.len()).sum::<usize>());
@@ -195,6 +195,39 @@ fn import_creates_tenant_and_mailbox() {
         let by_id = ["import", &file, "--tenant", tenant.as_str().unwrap(), "--mailbox", mailbox.as_str().unwrap()];
         assert_eq!(counts(&mailroom.object(&by_id)), (1, 0, 1, 0));
     });
+}
+
+#[test]
+fn typo_in_a_tenants_name_creates_no_tenant() {
+    on_each_database(|mailroom| {
+        let file = mailroom.write("a.eml", simple("Hello", "there"));
+        mailroom.ok(&["tenant", "create", "acme"]);
+        let typo = ["import", &file, "--tenant", "Acmee", "--mailbox", "me@acme.test"];
+
+        mailroom.run(&typo).assert_refused(2, &["did you mean \"acme\"?", "--create-tenant"]);
+
+        assert_eq!(mailroom.tenants().len(), 1);
+        let meant = [&typo[..], &["--create-tenant"]].concat();
+        assert_eq!(counts(&mailroom.object(&meant)), (1, 1, 0, 0));
+        assert_eq!(counts(&mailroom.object(&typo)), (1, 0, 1, 0), "it exists by now");
+    });
+}
+
+#[test]
+fn passed_over_files_are_named_and_counted() {
+    let mailroom = TestInstallation::sqlite();
+    std::fs::create_dir(mailroom.path("mail")).unwrap();
+    mailroom.write("mail/a.eml", simple("Hello", "there"));
+    mailroom.write("mail/archive.pst", b"!BDN");
+    mailroom.write("mail/2019.zip", b"PK\x03\x04");
+    mailroom.write("mail/photo.jpg", b"\xff\xd8\xff");
+
+    let done = mailroom.run(&["import", "mail", "--tenant", "acme", "--mailbox", "me@acme.test", "--json"]);
+
+    assert_eq!((done.code, counts(&done.objects()[0])), (Some(0), (1, 1, 0, 0)), "{done}");
+    assert_eq!(done.objects()[0]["skipped"], 3);
+    done.assert_tells("archive.pst is an Outlook data file, not an email; export its mail as mbox or .eml first");
+    done.assert_tells("2019.zip is an archive, not an email; unpack it first");
 }
 
 #[test]
