@@ -281,7 +281,7 @@ pub fn start_worker_of(config: &Config, store: &Store, kinds: JobKinds, name: &s
 }
 
 /// Converts a duration; one that is too long becomes the longest.
-fn bounded(duration: Duration) -> SignedDuration {
+pub fn bounded(duration: Duration) -> SignedDuration {
     SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
 }
 

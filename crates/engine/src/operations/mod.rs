@@ -90,6 +90,7 @@ operations! {
     TENANT_CREATE: "tenant.create" on Tenant, None, Once;
     TENANT_CHANGE: "tenant.change" on Tenant, None, Once;
     TENANT_DELETE: "tenant.delete" on Tenant, NotHeld, Once;
+    TENANT_UNDELETE: "tenant.undelete" on Tenant, None, Once;
     API_KEY_CREATE: "api_key.create" on ApiKey, None, Once;
     API_KEY_REVOKE: "api_key.revoke" on ApiKey, None, Once;
     MAILBOX_CREATE: "mailbox.create" on Mailbox, None, Once;

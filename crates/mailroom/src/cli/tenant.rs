@@ -35,6 +35,19 @@ pub enum TenantCommand {
     /// Deactivate a tenant: its keys are refused and its jobs do not run; nothing is deleted
     #[command(after_help = "Example:\n  mailroom tenant deactivate acme")]
     Deactivate { tenant: String },
+    /// Delete a tenant: its access ends at once, and all it has is erased after `tenants.erase_after`
+    #[command(
+        after_help = "Example:\n  mailroom tenant delete acme\n\nUntil then, `mailroom tenant undelete` restores it."
+    )]
+    Delete {
+        tenant: String,
+        /// Do not ask for confirmation
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Restore a deleted tenant that is not erased yet, and activate it
+    #[command(after_help = "Example:\n  mailroom tenant undelete acme")]
+    Undelete { tenant: String },
 }
 
 #[derive(Debug, Args)]

@@ -1,15 +1,17 @@
 //! `mailroom tenant …`
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use domain::{PlanTier, TenantSettings};
 use engine::Engine;
 use engine::operations::Invocation;
 use engine::operations::tenants::{self, NewTenant, TenantChange};
+use jiff::SignedDuration;
 use serde_json::json;
 use store::sql::tenants::Tenant;
 use store::{Precondition, Store};
-use terminal::{Failure, Output, count};
+use terminal::{Failure, Output, count, note};
 
 use super::{mailbox, tenant_settings};
 use crate::app;
@@ -27,6 +29,8 @@ pub async fn run(config: &Config, command: TenantCommand, out: Output) -> Result
         TenantCommand::Usage { tenant } => super::usage::run(config, &engine, &tenant, out).await?,
         TenantCommand::Activate { tenant } => set_active(&engine, &tenant, true, out).await?,
         TenantCommand::Deactivate { tenant } => set_active(&engine, &tenant, false, out).await?,
+        TenantCommand::Delete { tenant, yes } => delete(config, &engine, &tenant, yes, out).await?,
+        TenantCommand::Undelete { tenant } => undelete(&engine, &tenant, out).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -77,10 +81,14 @@ async fn list(store: &Store, out: Output) -> Result<(), Failure> {
     let rows: Vec<[String; 4]> = tenants
         .into_iter()
         .map(|tenant| {
-            [tenant.name, tenant.plan_tier.as_str().to_owned(), active(tenant.is_active), tenant.id.to_string()]
+            [tenant.name.clone(), tenant.plan_tier.as_str().to_owned(), state(&tenant), tenant.id.to_string()]
         })
         .collect();
     out.table(["name", "plan", "state", "id"], &rows)
+}
+
+fn state(tenant: &Tenant) -> String {
+    if tenant.deleted_at.is_some() { "deleted".to_owned() } else { active(tenant.is_active) }
 }
 
 fn active(is_active: bool) -> String {
@@ -94,13 +102,7 @@ async fn show(store: &Store, name: &str, out: Output) -> Result<(), Failure> {
     if out.json {
         return out.object(&json!({"tenant": tenant, "mailboxes": mailboxes, "totals": totals}));
     }
-    out.line(&format!(
-        "{} ({}), plan {}, {}",
-        tenant.name,
-        tenant.id,
-        tenant.plan_tier.as_str(),
-        active(tenant.is_active)
-    ))?;
+    out.line(&format!("{} ({}), plan {}, {}", tenant.name, tenant.id, tenant.plan_tier.as_str(), state(&tenant)))?;
     if tenant.settings != TenantSettings::default() {
         out.line(&format!("defaults for its mailboxes: {}", tenant_settings::describe(&tenant.settings)))?;
     }
@@ -122,6 +124,10 @@ async fn set_active(engine: &Engine, name: &str, is_active: bool, out: Output) -
     if tenant.erasing_at.is_some() {
         return Err(Failure::problem(format!("tenant {name} is being erased and cannot be restored")));
     }
+    if tenant.deleted_at.is_some() && is_active {
+        let remedy = format!("`mailroom tenant undelete {name}` restores it");
+        return Err(Failure::problem(format!("tenant {name} is deleted and cannot be activated; {remedy}")));
+    }
     let changed = tenant.is_active != is_active;
     if changed {
         let origin = app::origin();
@@ -134,4 +140,50 @@ async fn set_active(engine: &Engine, name: &str, is_active: bool, out: Output) -
     }
     let already = if changed { "now" } else { "already" };
     out.line(&format!("Tenant {} is {already} {}.", tenant.name, active(is_active)))
+}
+
+async fn delete(config: &Config, engine: &Engine, name: &str, yes: bool, out: Output) -> Result<(), Failure> {
+    let tenant = app::find_tenant(&engine.store, name).await?;
+    let erase_after = app::bounded(config.tenants.erase_after);
+    if !yes {
+        confirm(&tenant, erase_after)?;
+    }
+    let origin = app::origin();
+    let call = Invocation::begin(engine, &origin).await?;
+    let deleted = tenants::delete(&call, &tenant, erase_after).await.map_err(app::refused)?;
+    if out.json {
+        return out.object(&deleted);
+    }
+    out.line(&format!(
+        "Deleted tenant {name}. A server erases all it has {}; until then `mailroom tenant undelete {name}` restores it.",
+        time_of_erasure(erase_after)
+    ))
+}
+
+fn confirm(tenant: &Tenant, erase_after: SignedDuration) -> Result<(), Failure> {
+    let name = &tenant.name;
+    let effect = format!("tenant {name} is locked at once, and all it has is erased {}", time_of_erasure(erase_after));
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::usage(format!("{effect}; confirm with --yes")));
+    }
+    note(&format!("{effect}. Type its name to confirm:"));
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    if answer.trim() == name { Ok(()) } else { Err(Failure::problem("nothing was changed")) }
+}
+
+fn time_of_erasure(after: SignedDuration) -> String {
+    let days = after.as_hours() / 24;
+    if days > 0 { format!("after {days} days") } else { format!("after {after:#}") }
+}
+
+async fn undelete(engine: &Engine, name: &str, out: Output) -> Result<(), Failure> {
+    let tenant = app::find_tenant(&engine.store, name).await?;
+    let origin = app::origin();
+    let call = Invocation::begin(engine, &origin).await?;
+    let restored = tenants::undelete(&call, &tenant).await.map_err(app::refused)?;
+    if out.json {
+        return out.object(&restored);
+    }
+    out.line(&format!("Tenant {} is restored and active.", restored.name))
 }

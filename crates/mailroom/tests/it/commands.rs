@@ -133,6 +133,12 @@ fn tenant_is_created_shown_and_deactivated() {
         assert_eq!(mailroom.object(&["tenant", "deactivate", "acme"])["changed"], false);
         assert!(mailroom.ok(&["tenant", "show", "acme"]).text().contains("inactive"));
         assert_eq!(mailroom.ok(&["tenant", "activate", "acme"]).text(), "Tenant acme is now active.\n");
+        mailroom.run(&["tenant", "delete", "beta"]).assert_refused(2, &["locked at once", "after 30 days", "--yes"]);
+        assert!(mailroom.ok(&["tenant", "delete", "beta", "--yes"]).text().contains("`mailroom tenant undelete beta`"));
+        assert!(mailroom.ok(&["tenant", "list"]).text().contains("deleted"));
+        mailroom.run(&["tenant", "activate", "beta"]).assert_refused(1, &["is deleted", "`mailroom tenant undelete"]);
+        assert_eq!(mailroom.object(&["tenant", "undelete", "beta"])["is_active"], true);
+        mailroom.run(&["tenant", "undelete", "beta"]).assert_refused(1, &["not deleted"]);
         let shown = mailroom.object(&["tenant", "show", made["id"].as_str().unwrap()]);
         assert_eq!(names(&shown), ["tenant", "mailboxes", "totals"].into_iter().collect());
     });
@@ -336,6 +342,8 @@ fn closed_pipe_ends_a_command_quietly() {
 fn operations_of(command: &str) -> &'static [&'static str] {
     match command {
         "tenant create" => &["tenant.create"],
+        "tenant delete" => &["tenant.delete"],
+        "tenant undelete" => &["tenant.undelete"],
         "tenant set" | "tenant activate" | "tenant deactivate" => &["tenant.change"],
         "mailbox add" => &["mailbox.create"],
         "mailbox set" => &["mailbox.change"],

@@ -69,6 +69,7 @@ pub fn router(app: &App) -> Router<App> {
     let (routes, mut description) = OpenApiRouter::with_openapi(openapi::base_description())
         .routes(routes!(tenants::list, tenants::create))
         .routes(routes!(tenants::get, tenants::change, tenants::delete))
+        .routes(routes!(tenants::undelete))
         .routes(routes!(keys::list, keys::create))
         .routes(routes!(keys::revoke))
         .routes(routes!(usage::usage))

@@ -37,7 +37,7 @@ pub struct TenantView {
     created_at: jiff::Timestamp,
     #[schema(value_type = String, format = DateTime)]
     updated_at: jiff::Timestamp,
-    /// When the tenant was deleted. It is erased after `tenants.erase_after`, unless it is activated before.
+    /// When the tenant was deleted. It is erased after `tenants.erase_after`, unless it is undeleted before.
     #[schema(value_type = Option<String>, format = DateTime)]
     deleted_at: Option<jiff::Timestamp>,
     /// Reason of the legal hold, which prevents deletion and erasure.
@@ -123,7 +123,8 @@ pub struct TenantChange {
     #[serde(default, deserialize_with = "non_null")]
     #[schema(nullable = false)]
     plan: Option<PlanInput>,
-    /// `false`: the tenant's keys are refused and its jobs do not run, at once. `true` also restores a deleted tenant.
+    /// `false`: the tenant's keys are refused and its jobs do not run, at once. A deleted tenant cannot be activated; it
+    /// can be undeleted.
     #[serde(default, deserialize_with = "non_null")]
     #[schema(nullable = false)]
     is_active: Option<bool>,
@@ -163,7 +164,7 @@ pub async fn change(
 
 /// Delete a tenant.
 ///
-/// Its keys are refused at once; its data is erased after `tenants.erase_after`, until when it can be restored.
+/// Its keys are refused at once; its data is erased after `tenants.erase_after`, until when it can be undeleted.
 #[utoipa::path(delete, path = "/v1/tenants/{id}", operation_id = "delete_tenant", tag = "tenants",
     params(("id" = String, Path), super::IdempotencyKey, super::IfMatch), responses(
     (status = 202, description = "The tenant was deleted; its data will be erased", body = TenantView, headers(("ETag" = String)))))]
@@ -171,6 +172,17 @@ pub async fn delete(State(app): State<App>, change: ChangeRequest<OperatorForTen
     let call = change.invocation(&app, show_accepted);
     let deleted = operations::delete(&call, &change.by.tenant, app.erase_after).await?;
     Ok(show_accepted(&deleted)?.into_response())
+}
+
+/// Undelete a tenant.
+///
+/// Its keys are accepted again and its data is not erased. Impossible once the erasure has begun.
+#[utoipa::path(post, path = "/v1/tenants/{id}/undelete", operation_id = "undelete_tenant", tag = "tenants",
+    params(("id" = String, Path), super::IdempotencyKey, super::IfMatch), responses(
+    (status = 200, description = "The tenant was restored and is active", body = TenantView, headers(("ETag" = String)))))]
+pub async fn undelete(State(app): State<App>, change: ChangeRequest<OperatorForTenant>) -> Result<Response, Problem> {
+    let restored = operations::undelete(&change.invocation(&app, show), &change.by.tenant).await?;
+    Ok(show(&restored)?.into_response())
 }
 
 /// List all tenants.

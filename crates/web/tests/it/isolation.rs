@@ -44,9 +44,9 @@ struct ApiOperation {
 fn case(operation: &str) -> (Audience, Value) {
     let none = Value::Null;
     match operation {
-        "list_tenants" | "get_tenant" | "list_api_keys" | "get_usage" | "delete_tenant" | "revoke_api_key"
-        | "list_queues" | "pause_queue" | "resume_queue" | "list_recurring" | "run_recurring" | "pause_recurring"
-        | "resume_recurring" => (Audience::Operator, none),
+        "list_tenants" | "get_tenant" | "list_api_keys" | "get_usage" | "delete_tenant" | "undelete_tenant"
+        | "revoke_api_key" | "list_queues" | "pause_queue" | "resume_queue" | "list_recurring" | "run_recurring"
+        | "pause_recurring" | "resume_recurring" => (Audience::Operator, none),
         "create_tenant" => (Audience::Operator, json!({"name": "gamma"})),
         "change_tenant" => (Audience::Operator, json!({"plan": "vip"})),
         "create_api_key" => (Audience::Operator, json!({"name": "another"})),

@@ -11,6 +11,7 @@ fn operations_of(route: &str) -> &'static [&'static str] {
         "create_tenant" => &["tenant.create"],
         "change_tenant" => &["tenant.change"],
         "delete_tenant" => &["tenant.delete"],
+        "undelete_tenant" => &["tenant.undelete"],
         "create_api_key" => &["api_key.create"],
         "revoke_api_key" => &["api_key.revoke"],
         "create_mailbox" => &["mailbox.create"],

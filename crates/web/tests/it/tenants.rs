@@ -10,6 +10,10 @@ async fn change(two: &TwoTenants<'_>, body: Value) -> HttpReply {
     two.send("PATCH", &format!("/v1/tenants/{}", two.acme.id), &two.operator, &body).await
 }
 
+async fn undelete(two: &TwoTenants<'_>) -> HttpReply {
+    two.send("POST", &format!("/v1/tenants/{}/undelete", two.acme.id), &two.operator, &Value::Null).await
+}
+
 async fn delete(two: &TwoTenants<'_>) -> HttpReply {
     two.send("DELETE", &format!("/v1/tenants/{}", two.acme.id), &two.operator, &Value::Null).await
 }
@@ -32,7 +36,10 @@ async fn tenant_is_stopped_held_deleted_and_restored() {
         assert!(delete(&two).await.expect(202).json()["deleted_at"].is_string());
         two.get("/v1/emails", &two.acme_reader).await.assert_problem(403, "deactivated");
         delete(&two).await.assert_problem(409, "already");
-        assert_eq!(change(&two, json!({"is_active": true})).await.json()["deleted_at"], Value::Null);
+        change(&two, json!({"is_active": true})).await.assert_problem(409, "undelete it first");
+        let restored = undelete(&two).await.expect(200).json();
+        assert_eq!((&restored["deleted_at"], &restored["is_active"]), (&Value::Null, &json!(true)));
+        undelete(&two).await.assert_problem(409, "not deleted");
         two.get("/v1/emails", &two.acme_reader).await.expect(200);
     })
     .await;
@@ -44,7 +51,7 @@ async fn erased_tenant_leaves_nothing_behind() {
         let two = TwoTenants::new(app).await;
         let acme = two.acme.id;
         delete(&two).await.expect(202);
-        change(&two, json!({"is_active": true})).await.expect(200);
+        undelete(&two).await.expect(200);
         delete(&two).await.expect(202);
         let now = match app.store().dialect() {
             Dialect::Sqlite => "'2026-01-01T00:00:00.000Z'",
@@ -52,6 +59,7 @@ async fn erased_tenant_leaves_nothing_behind() {
         };
         app.db.run(&format!("update tenants set erasing_at = {now} where id = '{acme}'")).await;
         change(&two, json!({"is_active": true})).await.assert_problem(409, "being erased");
+        undelete(&two).await.assert_problem(409, "being erased");
         // Its time comes now; the job of the deletion that was taken back finds that it was.
         let jobs = two.ids("/v1/jobs?kind=erase_tenant&state=scheduled", &two.operator).await;
         assert_eq!(jobs.len(), 2);

@@ -3,7 +3,7 @@
 use domain::{PlanTier, TenantSettings};
 use store::sql::tenants::Tenant;
 
-use super::{audited, check_name};
+use super::{audited, check_name, check_not_erasing};
 use crate::operations::{Invocation, Refusal, TENANT_CHANGE};
 
 const MAX_HOLD_REASON_CHARS: usize = 1000;
@@ -20,11 +20,12 @@ pub struct TenantChange {
     pub hold_reason: Option<Option<String>>,
 }
 
-/// Changes a tenant. One that is activated is also restored, if it was deleted.
+/// Changes a tenant. A deleted one is not activated; [`super::undelete`] restores it.
 pub async fn change(call: &Invocation<'_, Tenant>, before: &Tenant, change: TenantChange) -> Result<Tenant, Refusal> {
     call.check_version(before.version)?;
-    if before.erasing_at.is_some() {
-        return Err(Refusal::Conflict("this tenant is being erased and cannot be restored".to_owned()));
+    check_not_erasing(before)?;
+    if before.deleted_at.is_some() && change.is_active == Some(true) {
+        return Err(Refusal::Conflict("this tenant is deleted and cannot be activated; undelete it first".to_owned()));
     }
     let after = next_row(before, change, call.now)?;
     let recording = call.record(audited(&TENANT_CHANGE, Some(before), &after), &after).await?;
@@ -41,10 +42,7 @@ fn next_row(before: &Tenant, change: TenantChange, now: jiff::Timestamp) -> Resu
         after.name = name;
     }
     after.plan_tier = plan.unwrap_or(after.plan_tier);
-    if let Some(is_active) = is_active {
-        after.is_active = is_active;
-        after.deleted_at = before.deleted_at.filter(|_| !is_active);
-    }
+    after.is_active = is_active.unwrap_or(after.is_active);
     after.settings = settings.unwrap_or(after.settings);
     if let Some(reason) = hold_reason {
         if reason.as_ref().is_some_and(|reason| !is_hold_reason(reason)) {

@@ -3,6 +3,7 @@
 mod change;
 mod create;
 mod delete;
+mod undelete;
 
 use serde_json::{Value, json};
 use store::sql::tenants::Tenant;
@@ -13,6 +14,7 @@ use super::{Operation, Refusal};
 pub use change::{TenantChange, change};
 pub use create::{NewTenant, create};
 pub use delete::delete;
+pub use undelete::undelete;
 
 fn audited(operation: &'static Operation, before: Option<&Tenant>, after: &Tenant) -> AuditedChange {
     AuditedChange {
@@ -20,6 +22,14 @@ fn audited(operation: &'static Operation, before: Option<&Tenant>, after: &Tenan
         after: Some(audit_json(after)),
         ..AuditedChange::new(operation, after.id, after.id)
     }
+}
+
+/// Fails if the erasure of the tenant has begun, which cannot be undone.
+fn check_not_erasing(tenant: &Tenant) -> Result<(), Refusal> {
+    if tenant.erasing_at.is_none() {
+        return Ok(());
+    }
+    Err(Refusal::Conflict("this tenant is being erased and cannot be restored".to_owned()))
 }
 
 /// Renders a tenant for the audit log.

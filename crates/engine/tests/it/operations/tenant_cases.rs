@@ -24,6 +24,12 @@ pub async fn perform(operation: &Operation, subject: &Subject<'_>) -> Result<(),
             let call = subject.call().await;
             tenants::delete(&call, &tenant(subject).await, SignedDuration::from_hours(1)).await.map(drop)
         }
+        "tenant.undelete" => {
+            // Deleted by somebody else before.
+            let deleted = "update tenants set is_active = false, deleted_at = created_at";
+            subject.app.db.run(&format!("{deleted} where id = '{id}' and deleted_at is null")).await;
+            tenants::undelete(&subject.call().await, &tenant(subject).await).await.map(drop)
+        }
         "api_key.create" => {
             let new = NewKey { name: "ci".to_owned(), scopes: vec!["read".to_owned()], expires_at: None };
             api_keys::create(&subject.call().await, id, new).await.map(drop)

@@ -16,7 +16,6 @@ use engine::delivery::webhooks::{DispatchSettings, WebhookDeliverer};
 use engine::sync::Syncer;
 use engine::sync::mailbox_listeners::ListenSettings;
 use engine::sync::schedule::{self, PollIntervals, TickOutcome};
-use jiff::SignedDuration;
 use jobs::leader::{self, Election, Leadership};
 use jobs::{LeaseGate, SystemRandom, Worker, recurring};
 use providers::app::ProviderApp;
@@ -164,7 +163,7 @@ fn web_app(
         backfill: config.sync.backfill,
         max_poll_interval: config.sync.interval.max(config.sync.seldom_interval),
         webhook_policy: outbound::http::AddressPolicy::new(config.webhooks.allow_networks.iter().copied()),
-        erase_after: SignedDuration::try_from(config.tenants.erase_after).unwrap_or(SignedDuration::MAX),
+        erase_after: crate::app::bounded(config.tenants.erase_after),
         is_open,
     })
 }
