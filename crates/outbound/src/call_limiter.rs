@@ -54,7 +54,7 @@ impl CallLimiter {
 
     /// Returns whether a permit is free now.
     pub fn has_free(&self, target: &Target, kind: CallKind, max: usize) -> bool {
-        self.permits.has_free(&scopes(target, kind, max))
+        self.permits.has_free(&scopes(target, kind, max), 1)
     }
 
     #[cfg(test)]

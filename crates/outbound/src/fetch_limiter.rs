@@ -1,64 +1,63 @@
 //! Limits how many batches of one mailbox are fetched at once.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use domain::{Lane, MailboxId, Provider};
-use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
-use crate::limits::{Limit, count_in_use};
+use crate::limits::Limit;
+use crate::permits::{Permit, PermitTable};
 
-/// The permits of all mailboxes that are fetched from. Cheap to clone; clones share them.
-#[derive(Debug, Clone, Default)]
-pub struct FetchLimiter(Arc<Mutex<HashMap<MailboxId, Weak<MailboxSemaphores>>>>);
-
-#[derive(Debug)]
-struct MailboxSemaphores {
-    all: Arc<Semaphore>,
-    backfill: Arc<Semaphore>,
+/// What a batch is counted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FetchScope {
+    Mailbox(MailboxId),
+    Backfill(MailboxId),
 }
 
-/// Permits one batch to be fetched, until it is dropped.
-#[derive(Debug)]
-pub struct FetchPermit {
-    _mailbox: Arc<MailboxSemaphores>,
-    _permits: (Option<OwnedSemaphorePermit>, OwnedSemaphorePermit),
+/// The permits of all mailboxes that are fetched from. Cheap to clone; clones share them.
+#[derive(Debug, Clone)]
+pub struct FetchLimiter(PermitTable<FetchScope>);
+
+impl Default for FetchLimiter {
+    fn default() -> Self {
+        Self(PermitTable::new(Limit::FetchBatches))
+    }
 }
 
 impl FetchLimiter {
+    /// Waits for a permit to fetch one batch. Returns `None` if none was free in time.
     pub async fn acquire(
         &self,
-        mailbox: MailboxId,
-        provider: Provider,
+        (mailbox, provider): (MailboxId, Provider),
         lane: Lane,
-    ) -> Result<FetchPermit, AcquireError> {
-        let permits = self.of(mailbox, provider);
-        let backfill = match lane {
-            Lane::Low => Some(permits.backfill.clone().acquire_owned().await?),
-            _ => None,
-        };
-        let any = permits.all.clone().acquire_owned().await?;
-        count_in_use(Limit::FetchBatches, 1.0);
-        Ok(FetchPermit { _mailbox: permits, _permits: (backfill, any) })
-    }
-
-    fn of(&self, mailbox: MailboxId, provider: Provider) -> Arc<MailboxSemaphores> {
-        let mut permits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(permits) = permits.get(&mailbox).and_then(Weak::upgrade) {
-            return permits;
-        }
-        permits.retain(|_, permits| permits.strong_count() > 0);
-        let all = provider.capabilities().concurrent_batches;
+        max_wait: Duration,
+    ) -> Option<Permit<FetchScope>> {
+        let max = provider.capabilities().concurrent_batches;
         // Backfill leaves one permit to new mail.
-        let (all, backfill) = (Arc::new(Semaphore::new(all)), Arc::new(Semaphore::new(all - 1)));
-        let fresh = Arc::new(MailboxSemaphores { all, backfill });
-        permits.insert(mailbox, Arc::downgrade(&fresh));
-        fresh
+        let scopes = [(FetchScope::Mailbox(mailbox), max), (FetchScope::Backfill(mailbox), max - 1)];
+        let scopes = if lane == Lane::Low { &scopes[..] } else { &scopes[..1] };
+        self.0.wait_at_most(max_wait, scopes).await
     }
 }
 
-impl Drop for FetchPermit {
-    fn drop(&mut self) {
-        count_in_use(Limit::FetchBatches, -1.0);
+#[cfg(test)]
+mod tests {
+    use domain::SystemClock;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn backfill_leaves_one_batch_to_new_mail() {
+        let (limiter, mailbox) = (FetchLimiter::default(), (MailboxId::new(&SystemClock), Provider::Gmail));
+        let mut held = Vec::new();
+        while let Some(permit) = limiter.acquire(mailbox, Lane::Low, Duration::from_secs(5)).await {
+            held.push(permit);
+        }
+        assert_eq!(held.len(), Provider::Gmail.capabilities().concurrent_batches - 1);
+
+        held.extend(limiter.acquire(mailbox, Lane::Normal, Duration::from_secs(5)).await);
+
+        assert_eq!(held.len(), Provider::Gmail.capabilities().concurrent_batches);
+        assert!(limiter.acquire(mailbox, Lane::High, Duration::from_secs(5)).await.is_none());
     }
 }

@@ -20,7 +20,8 @@ pub const MAX_IDLE_CONNECTIONS: usize = 40_000;
 /// IMAP connections for calls, to one server.
 pub const MAX_IMAP_CONNECTIONS_PER_SERVER: usize = 200;
 
-/// Servers limit the connections of one user; many allow ten, some fewer.
+/// IMAP connections in use by the calls of one mailbox. Servers limit the connections of one user; many allow ten, some
+/// fewer.
 pub const MAX_IMAP_CONNECTIONS_PER_MAILBOX: usize = 4;
 
 /// Microsoft serves four requests of a mailbox at once and rejects a fifth.
@@ -29,6 +30,10 @@ pub const MAX_OUTLOOK_REQUESTS_PER_MAILBOX: usize = 4;
 /// Calls for tokens at the same time: enough for a start with thousands of mailboxes, few enough to stop when the first
 /// of them is rejected.
 pub const MAX_TOKEN_CALLS: usize = 8;
+
+/// Notifications of a provider that wait for the database at once, of some hundred bytes each. At a thousand per second
+/// this is four times what comes within the deadline of a provider that has one.
+pub const MAX_WAITING_NOTIFICATIONS: usize = 10_000;
 
 /// Fetched messages in memory, until they are committed.
 pub const MAX_BYTES_IN_FLIGHT: u64 = 36 << 20;
@@ -51,6 +56,7 @@ pub enum Limit {
     Deadline,
     IdleConnections,
     Connections,
+    MailboxRequests,
     TokenCalls,
     Jobs,
     PollJobs,
@@ -61,6 +67,7 @@ pub enum Limit {
     Requests,
     RequestsInFlight,
     Streams,
+    Notifications,
     WrongKeys,
 }
 
@@ -86,6 +93,7 @@ impl Limit {
             Self::Deadline => ("deadline", "deadline"),
             Self::IdleConnections => ("idle_connections", "connections in IDLE"),
             Self::Connections => ("connections", "connections"),
+            Self::MailboxRequests => ("mailbox_requests", "requests of a mailbox"),
             Self::TokenCalls => ("token_calls", "calls for tokens"),
             Self::Jobs => ("jobs", "running jobs"),
             Self::PollJobs => ("poll_jobs", "poll jobs"),
@@ -96,6 +104,7 @@ impl Limit {
             Self::Requests => ("requests", "requests"),
             Self::RequestsInFlight => ("requests_in_flight", "requests in flight"),
             Self::Streams => ("streams", "downloads and event streams"),
+            Self::Notifications => ("notifications", "notifications being recorded"),
             Self::WrongKeys => ("wrong_keys", "wrong keys"),
         }
     }
@@ -249,11 +258,11 @@ impl CallSettings {
         rows.push(row(Limit::CallsInFlight, "webhooks", MAX_WEBHOOK_REQUESTS));
         rows.extend(server_rows(Limit::CallsInFlight, "webhook server", MAX_WEBHOOK_REQUESTS));
         rows.extend([
-            row(Limit::CallsInFlight, "outlook, mailbox", MAX_OUTLOOK_REQUESTS_PER_MAILBOX),
+            row(Limit::MailboxRequests, "outlook", MAX_OUTLOOK_REQUESTS_PER_MAILBOX),
+            row(Limit::MailboxRequests, "imap", MAX_IMAP_CONNECTIONS_PER_MAILBOX),
             row(Limit::TokenCalls, "provider", MAX_TOKEN_CALLS),
             row(Limit::Deadline, "call", format!("{} s", self.deadline.as_secs())),
             row(Limit::Connections, "IMAP server", MAX_IMAP_CONNECTIONS_PER_SERVER),
-            row(Limit::Connections, "imap, mailbox", MAX_IMAP_CONNECTIONS_PER_MAILBOX),
             row(Limit::IdleConnections, "process", MAX_IDLE_CONNECTIONS),
         ]);
         rows.extend(server_rows(Limit::IdleConnections, "IMAP server", MAX_IDLE_CONNECTIONS));
@@ -331,6 +340,7 @@ impl RequestLimits {
             row(Limit::Streams, "process", self.streams),
             row(Limit::Streams, "tenant", self.tenant_streams()),
             row(Limit::Connections, "process, of clients", self.connections()),
+            row(Limit::Notifications, "provider that sets a deadline", MAX_WAITING_NOTIFICATIONS),
             row(Limit::WrongKeys, "address", format!("{} a minute", self.wrong_keys)),
         ]
     }

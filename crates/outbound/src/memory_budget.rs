@@ -1,4 +1,6 @@
-//! The memory budget of fetched messages, over all mailboxes, from their fetching until they are committed.
+//! The memory budget of fetched messages, over all mailboxes, from their fetching until they are committed. It is no
+//! [table of permits](crate::permits): it counts bytes, which a batch takes from whichever of two places has them first, and
+//! returns as far as they did not come.
 //!
 //! Each provider has a reserve; the rest is shared, first come, first served. A slow provider keeps its memory for
 //! long, and so soon has all that is shared: the others still have their reserves.

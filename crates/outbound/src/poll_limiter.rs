@@ -1,7 +1,8 @@
 //! A limiter for polls: bounds how much of this process the polls of one provider take, so that a slow or dead provider
 //! leaves the others their share. Waiting jobs of a provider are served by start-time fair queueing over tenants:
-//! tenants take turns by weight, however many mailboxes one has. Limits hold per process; mailboxes that are not polled in
-//! groups (IMAP, and those never synced) do not pass here.
+//! tenants take turns by weight, however many mailboxes one has; so they do not wait in the order of their arrival, as they
+//! would in the [table of permits](crate::permits) itself. Limits hold per process; mailboxes that are not polled in groups
+//! (IMAP, and those never synced) do not pass here.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use domain::{Provider, TenantId};
 use tokio::sync::oneshot;
 
-use crate::limits::{Limit, PollLimits, count_in_use, count_refusal};
+use crate::limits::{Limit, PollLimits};
+use crate::permits::{Permit, PermitTable};
 
 /// Mailboxes that are polled or fetched from at the same time, unless it is configured.
 const DEFAULT_WORKERS: usize = 500;
@@ -18,21 +20,21 @@ const DEFAULT_WORKERS: usize = 500;
 #[derive(Debug, Clone)]
 pub struct PollLimiter {
     limits: PollLimits,
+    jobs: PermitTable<PollScope>,
+    polls: PermitTable<PollScope>,
     queues: Arc<Mutex<HashMap<Provider, ProviderQueue>>>,
 }
 
-/// Poll jobs that run or wait, and polls that run at the same time.
-#[derive(Debug, Clone, Copy, Default)]
-struct PollUsage {
-    jobs: usize,
-    polls: usize,
+/// What a poll or its job is counted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PollScope {
+    Provider(Provider),
+    Tenant(TenantId, Provider),
 }
 
-/// The permits in use and the waiting jobs of one provider.
+/// The waiting jobs of one provider.
 #[derive(Debug, Default)]
 struct ProviderQueue {
-    used: PollUsage,
-    by_tenant: HashMap<TenantId, PollUsage>,
     waiting: BTreeMap<(i64, u64), PollWaiter>,
     /// The virtual time of the queue, the virtual finish time of each waiting tenant, and a counter that breaks ties.
     virtual_time: i64,
@@ -48,18 +50,14 @@ struct PollWaiter {
 }
 
 /// Permits one poll job to run or wait, until it is dropped.
-#[derive(Debug)]
-pub struct PollJobPermit {
-    limiter: PollLimiter,
-    owner: (TenantId, Provider),
-}
+pub type PollJobPermit = Permit<PollScope>;
 
-/// Permits `count` polls at the same time, until it is dropped.
+/// Permits several polls at the same time, until it is dropped.
 #[derive(Debug)]
 pub struct PollPermits {
     limiter: PollLimiter,
-    owner: (TenantId, Provider),
-    pub count: usize,
+    provider: Provider,
+    permits: Permit<PollScope>,
 }
 
 impl Default for PollLimiter {
@@ -70,23 +68,17 @@ impl Default for PollLimiter {
 
 impl PollLimiter {
     pub fn new(limits: PollLimits) -> Self {
-        Self { limits, queues: Arc::default() }
+        let (jobs, polls) = (PermitTable::new(Limit::PollJobs), PermitTable::new(Limit::Polls));
+        Self { limits, jobs, polls, queues: Arc::default() }
     }
 
     /// Admits a poll job. Returns `None` if its provider or tenant has as many as it may.
     pub fn admit(&self, tenant: TenantId, provider: Provider) -> Option<PollJobPermit> {
-        let mut queues = self.queues();
-        let queue = queues.entry(provider).or_default();
-        let tenant_usage = queue.usage_of(tenant).jobs;
-        let limit = if tenant_usage == 0 { self.limits.first_jobs } else { self.limits.jobs };
-        if queue.used.jobs >= limit || tenant_usage >= self.limits.tenant_jobs {
-            count_refusal(Limit::PollJobs);
-            return None;
-        }
-        count_in_use(Limit::PollJobs, 1.0);
-        queue.used.jobs += 1;
-        queue.by_tenant.entry(tenant).or_default().jobs += 1;
-        Some(PollJobPermit { limiter: self.clone(), owner: (tenant, provider) })
+        let PollLimits { jobs, first_jobs, tenant_jobs, .. } = self.limits;
+        let (of_provider, of_tenant) = (PollScope::Provider(provider), PollScope::Tenant(tenant, provider));
+        let any = [(of_provider, jobs), (of_tenant, tenant_jobs)];
+        let first = [(of_provider, first_jobs), (of_tenant, 1)];
+        self.jobs.acquire(if self.jobs.has_free(&any, 1) { &any } else { &first })
     }
 
     /// Waits for permits for `count` polls, or for as many as one tenant may have. `cost` is the price of one poll,
@@ -100,39 +92,22 @@ impl PollLimiter {
         granted.await.ok()
     }
 
-    /// Grants free permits to the jobs that are next. Permits of a cancelled waiter are released at once, which needs
-    /// the lock, so they are sent after it is dropped.
+    /// Grants free permits to the jobs that are next. A cancelled waiter drops its permits, which grants them to others and
+    /// needs the lock, so they are sent after it is dropped.
     fn grant(&self, provider: Provider) {
         let mut granted = Vec::new();
-        if let Some(queue) = self.queues().get_mut(&provider) {
-            while let Some((virtual_time, waiting)) = queue.pop(&self.limits) {
-                queue.virtual_time = queue.virtual_time.max(virtual_time);
-                count_in_use(Limit::Polls, waiting.count as f64);
-                queue.used.polls += waiting.count;
-                queue.by_tenant.entry(waiting.tenant).or_default().polls += waiting.count;
-                granted.push(waiting);
+        let mut queues = self.queues();
+        if let Some(queue) = queues.get_mut(&provider) {
+            while let Some(next) = queue.pop(provider, &self.polls, &self.limits) {
+                granted.push(next);
             }
             if queue.waiting.is_empty() {
-                (queue.virtual_time, queue.finish_times) = (0, HashMap::new());
+                queues.remove(&provider);
             }
         }
-        for PollWaiter { tenant, count, sender } in granted {
-            // A cancelled waiter drops them, which releases them.
-            let _ = sender.send(PollPermits { limiter: self.clone(), owner: (tenant, provider), count });
-        }
-    }
-
-    fn release(&self, (tenant, provider): (TenantId, Provider), released: PollUsage) {
-        count_in_use(Limit::PollJobs, -(released.jobs as f64));
-        count_in_use(Limit::Polls, -(released.polls as f64));
-        let mut queues = self.queues();
-        let Some(queue) = queues.get_mut(&provider) else { return };
-        queue.used.subtract(released);
-        if let Some(tenant_usage) = queue.by_tenant.get_mut(&tenant) {
-            tenant_usage.subtract(released);
-            if (tenant_usage.jobs, tenant_usage.polls) == (0, 0) {
-                queue.by_tenant.remove(&tenant);
-            }
+        drop(queues);
+        for (sender, permits) in granted {
+            let _ = sender.send(PollPermits { limiter: self.clone(), provider, permits });
         }
     }
 
@@ -141,18 +116,7 @@ impl PollLimiter {
     }
 }
 
-impl PollUsage {
-    fn subtract(&mut self, released: PollUsage) {
-        self.jobs -= released.jobs;
-        self.polls -= released.polls;
-    }
-}
-
 impl ProviderQueue {
-    fn usage_of(&self, tenant: TenantId) -> PollUsage {
-        self.by_tenant.get(&tenant).copied().unwrap_or_default()
-    }
-
     /// Queues a job behind those of its own tenant, and before tenants that have more waiting.
     fn push(&mut self, waiting: PollWaiter, cost: i64) {
         let begun = self.finish_times.get(&waiting.tenant).copied().unwrap_or_default().max(self.virtual_time);
@@ -162,35 +126,37 @@ impl ProviderQueue {
         self.waiting.insert((virtual_time, self.arrivals), waiting);
     }
 
-    /// Returns the job that is next, if it fits. A tenant that has as many polls as it may is passed over.
-    fn pop(&mut self, limits: &PollLimits) -> Option<(i64, PollWaiter)> {
-        let (key, first) = self
-            .waiting
-            .iter()
-            .find(|(_, waiting)| self.usage_of(waiting.tenant).polls + waiting.count <= limits.tenant_polls)?;
-        if self.used.polls + first.count > limits.polls {
-            return None;
-        }
-        let key = *key;
-        Some((key.0, self.waiting.remove(&key)?))
+    /// Takes the permits of the job that is next, if there are enough. A tenant that has as many polls as it may is passed
+    /// over.
+    fn pop(
+        &mut self,
+        provider: Provider,
+        polls: &PermitTable<PollScope>,
+        limits: &PollLimits,
+    ) -> Option<(oneshot::Sender<PollPermits>, Permit<PollScope>)> {
+        let (key, scopes, count) = self.waiting.iter().find_map(|(key, waiting)| {
+            let of_tenant = (PollScope::Tenant(waiting.tenant, provider), limits.tenant_polls);
+            let scopes = [(PollScope::Provider(provider), limits.polls), of_tenant];
+            polls.has_free(&scopes[1..], waiting.count).then_some((*key, scopes, waiting.count))
+        })?;
+        let permits = polls.try_acquire(&scopes, count)?;
+        self.virtual_time = self.virtual_time.max(key.0);
+        Some((self.waiting.remove(&key)?.sender, permits))
     }
 }
 
 impl PollPermits {
+    /// Returns for how many polls it is.
+    pub fn count(&self) -> usize {
+        self.permits.count()
+    }
+
     /// Keeps permits for `left` polls and releases the others.
     pub fn shrink_to(&mut self, left: usize) {
-        let free = self.count.saturating_sub(left);
-        if free > 0 {
-            self.count -= free;
-            self.limiter.release(self.owner, PollUsage { jobs: 0, polls: free });
-            self.limiter.grant(self.owner.1);
+        if left < self.permits.count() {
+            self.permits.shrink_to(left);
+            self.limiter.grant(self.provider);
         }
-    }
-}
-
-impl Drop for PollJobPermit {
-    fn drop(&mut self) {
-        self.limiter.release(self.owner, PollUsage { jobs: 1, polls: 0 });
     }
 }
 
@@ -236,7 +202,7 @@ mod tests {
         assert!(limiter.admit(large, GMAIL).is_some(), "places are given back");
 
         let mut polls = limiter.acquire((large, GMAIL), 25, 1).await.unwrap();
-        assert_eq!(polls.count, 10, "who wants more than a tenant may have gets that");
+        assert_eq!(polls.count(), 10, "who wants more than a tenant may have gets that");
         let mut more = pin!(limiter.acquire((large, GMAIL), 4, 1));
         assert!(poll!(&mut more).is_pending());
         assert!(limiter.acquire((tenant(), GMAIL), 10, 1).await.is_some(), "and another passes those who wait for it");
@@ -244,7 +210,7 @@ mod tests {
         polls.shrink_to(6);
         assert!(more.now_or_never().flatten().is_some(), "what has ended makes room before all of it has");
         drop(polls);
-        assert!(limiter.queues().values().all(|queue| queue.used.polls == 0 && queue.by_tenant.is_empty()));
+        assert_eq!(limiter.polls.scopes_in_use(), 0);
     }
 
     #[tokio::test]
@@ -267,7 +233,7 @@ mod tests {
             served += 1;
         }
         assert_eq!(served, 5);
-        assert_eq!(limiter.queues()[&GMAIL].used.polls, 0);
+        assert_eq!((limiter.polls.scopes_in_use(), limiter.queues().len()), (0, 0));
     }
 
     #[tokio::test]
@@ -292,7 +258,7 @@ mod tests {
             served += 1;
         }
         assert_eq!(served, 4);
-        assert_eq!(limiter.queues()[&GMAIL].used.polls, 0);
+        assert_eq!((limiter.polls.scopes_in_use(), limiter.queues().len()), (0, 0));
     }
 
     #[tokio::test]
@@ -338,6 +304,6 @@ mod tests {
         assert!(poll!(&mut waiter).is_pending());
         drop(all);
         drop(waiter);
-        assert_eq!(limiter.queues()[&GMAIL].used.polls, 0);
+        assert_eq!((limiter.polls.scopes_in_use(), limiter.queues().len()), (0, 0));
     }
 }

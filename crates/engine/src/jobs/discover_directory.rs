@@ -18,7 +18,7 @@ impl RunnableJob for DiscoverDirectory {
     const DEADLINE: Duration = Duration::from_secs(6 * 3600);
 
     async fn run(self, ctx: JobContext, syncer: Syncer) -> Result<Completion, JobError> {
-        let Ok(_permit) = syncer.discovery_permits.try_acquire() else {
+        let Some(_permit) = syncer.acquire_discovery_permit() else {
             return Err(JobError::Deferred(RETRY_DELAY));
         };
         discover(&syncer, &ctx, &self).await

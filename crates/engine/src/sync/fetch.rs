@@ -118,11 +118,10 @@ impl Syncer {
             unit.fail_messages(job.mailbox, messages, "the message could not be stored; see the attempts of its job");
             return Ok(Completion::Commit(unit));
         }
-        let permit = self.fetch_limiter.acquire(session.mailbox.id, session.mailbox.provider, ctx.job.lane);
-        let Ok(permit) = tokio::time::timeout(MAX_PERMIT_WAIT, permit).await else {
+        let mailbox = (session.mailbox.id, session.mailbox.provider);
+        let Some(permit) = self.fetch_limiter.acquire(mailbox, ctx.job.lane, MAX_PERMIT_WAIT).await else {
             return Err(JobError::Deferred(PERMIT_RETRY_DELAY));
         };
-        let permit = permit.map_err(anyhow::Error::from)?;
         let (outcome, failures) = self.fetch_from(ctx, &session, &queued).await;
         drop(permit);
         ctx.report_progress();

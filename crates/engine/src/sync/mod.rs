@@ -29,7 +29,6 @@ use jobs::{LeaseGate, OpenLeaseGate};
 use store::sql::mailboxes::Mailbox;
 use store::sql::sync::OpenMailbox;
 use store::{TenantStore, TenantUnit};
-use tokio::sync::Semaphore;
 
 pub use fetch::FetchEmails;
 pub use poll::{MAX_MAILBOXES_PER_POLL, PollMailboxes};
@@ -43,8 +42,9 @@ use crate::credentials::tokens::{TokenRequest, TokenSettings, Tokens};
 use crate::retry_policies::UNAVAILABLE_RETRY;
 use crate::sync::target::target_of;
 use outbound::fetch_limiter::FetchLimiter;
-use outbound::limits::PollLimits;
+use outbound::limits::{Limit, PollLimits};
 use outbound::memory_budget::MemoryBudget;
+use outbound::permits::{Permit, PermitTable};
 use outbound::poll_limiter::PollLimiter;
 use outbound::{Gateway, Target};
 
@@ -85,8 +85,8 @@ pub struct Syncer {
     memory_budget: MemoryBudget,
     fetch_limiter: FetchLimiter,
     statement_batchers: StatementBatchers,
-    /// Permits for directories that are discovered at once.
-    pub(crate) discovery_permits: Arc<Semaphore>,
+    discovery_permits: PermitTable<()>,
+    max_discoveries: usize,
     poll_limiter: PollLimiter,
 }
 
@@ -121,7 +121,8 @@ impl Syncer {
             memory_budget: MemoryBudget::default(),
             fetch_limiter: FetchLimiter::default(),
             statement_batchers,
-            discovery_permits: Arc::new(Semaphore::new(DEFAULT_CONCURRENT_DISCOVERIES)),
+            discovery_permits: PermitTable::new(Limit::Discoveries),
+            max_discoveries: DEFAULT_CONCURRENT_DISCOVERIES,
             poll_limiter: PollLimiter::default(),
         }
     }
@@ -132,7 +133,12 @@ impl Syncer {
     }
 
     pub fn with_discovery_workers(self, at_once: usize) -> Self {
-        Self { discovery_permits: Arc::new(Semaphore::new(at_once)), ..self }
+        Self { max_discoveries: at_once, ..self }
+    }
+
+    /// Takes a permit to discover a directory. Returns `None` if as many are discovered as may be at once.
+    pub(crate) fn acquire_discovery_permit(&self) -> Option<Permit<()>> {
+        self.discovery_permits.acquire(&[((), self.max_discoveries)])
     }
 
     /// Sets the number of mailboxes that this process works on at the same time.

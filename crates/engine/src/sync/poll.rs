@@ -105,7 +105,7 @@ impl Syncer {
         let polls = stream::iter(found).map(|(open, poll_state)| async move {
             (open.mailbox.id, self.poll_isolated(ctx, open, poll_state).await)
         });
-        let mut polls = std::pin::pin!(polls.buffer_unordered(permits.count));
+        let mut polls = std::pin::pin!(polls.buffer_unordered(permits.count()));
         let mut results = PollResults::default();
         loop {
             match timeout(FLUSH_INTERVAL, polls.next()).await {

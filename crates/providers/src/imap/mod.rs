@@ -26,7 +26,6 @@ use domain::connector::{
 };
 use domain::{Connector, ConnectorError, MailboxId, Provider};
 use jiff::Timestamp;
-use outbound::limits::{MAX_IDLE_CONNECTIONS, MAX_IMAP_CONNECTIONS_PER_SERVER};
 
 pub use app::{FOLDER, ImapLimits};
 pub use connection_check::check_connection;
@@ -34,12 +33,12 @@ pub use declaration::DECLARATION;
 pub use settings::{Auth, Connection, Tls};
 
 use client::WireName;
-use sessions::SessionPool;
+use sessions::{SessionPermits, SessionPool};
 
 #[derive(Debug)]
 pub struct Imap {
     sessions: SessionPool,
-    /// Connections in IDLE, separate from those for calls.
+    /// Connections in IDLE, separate from those for calls. The gateway has admitted each of them.
     listeners: SessionPool,
     /// Mailboxes whose servers do not offer IDLE.
     without_idle: Mutex<HashSet<MailboxId>>,
@@ -48,8 +47,8 @@ pub struct Imap {
 impl Default for Imap {
     fn default() -> Self {
         Self {
-            sessions: SessionPool::new(MAX_IMAP_CONNECTIONS_PER_SERVER),
-            listeners: SessionPool::new(MAX_IDLE_CONNECTIONS),
+            sessions: SessionPool::with_permits(SessionPermits::default()),
+            listeners: SessionPool::default(),
             without_idle: Mutex::default(),
         }
     }

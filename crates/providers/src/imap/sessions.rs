@@ -1,14 +1,15 @@
 //! A pool of connections, with limits per mailbox and per server.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use domain::connector::ConnectorAccount;
 use domain::{ConnectorError, MailboxId};
 use outbound::Endpoint;
-use outbound::limits::{Limit, MAX_IMAP_CONNECTIONS_PER_MAILBOX, count_refusal};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use outbound::limits::{Limit, MAX_IMAP_CONNECTIONS_PER_MAILBOX, MAX_IMAP_CONNECTIONS_PER_SERVER};
+use outbound::permits::{Permit, PermitTable};
 use tokio::time::Instant;
 
 use super::client::{Client, ExaminedFolder, ImapError, WireName};
@@ -28,24 +29,24 @@ const CHECK_IDLE_AFTER: Duration = Duration::from_secs(20);
 const MAX_IDLE_SESSIONS: usize = 1000;
 
 /// Lends sessions to calls and keeps idle ones for the next call.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct SessionPool {
-    shared: Arc<PoolShared>,
+    /// `None`: whoever takes a session has its permits already.
+    permits: Option<SessionPermits>,
+    idle: Arc<Mutex<IdleSessions>>,
 }
 
+/// The permits of the sessions in use, by mailbox, and of open connections, by server.
 #[derive(Debug)]
-struct PoolShared {
-    state: Mutex<PoolState>,
-    /// Connections to one server, over all mailboxes.
-    max_per_host: usize,
+pub struct SessionPermits {
+    mailboxes: PermitTable<MailboxId>,
+    servers: PermitTable<Endpoint>,
 }
 
 #[derive(Debug, Default)]
-struct PoolState {
-    idle: HashMap<MailboxId, Vec<IdleSession>>,
-    idle_count: usize,
-    mailboxes: HashMap<MailboxId, Arc<Semaphore>>,
-    hosts: HashMap<Endpoint, Arc<Semaphore>>,
+struct IdleSessions {
+    by_mailbox: HashMap<MailboxId, Vec<IdleSession>>,
+    count: usize,
     /// Names of folders by id, as they were listed last.
     names: HashMap<MailboxId, HashMap<String, WireName>>,
     pruned_at: Option<Instant>,
@@ -64,23 +65,30 @@ struct IdleSession {
 struct OpenConnection {
     client: Client,
     open: Option<(WireName, ExaminedFolder)>,
-    _host_permit: OwnedSemaphorePermit,
+    _server_permit: Option<Permit<Endpoint>>,
 }
 
 /// The connection of one call. Dropping it returns it to the pool.
 #[derive(Debug)]
 pub struct Session {
     inner: Option<OpenConnection>,
-    shared: Arc<PoolShared>,
+    idle: Arc<Mutex<IdleSessions>>,
     mailbox: MailboxId,
     connection: Connection,
     secret: Option<u64>,
-    _mailbox_permit: OwnedSemaphorePermit,
+    _mailbox_permit: Option<Permit<MailboxId>>,
+}
+
+impl Default for SessionPermits {
+    fn default() -> Self {
+        let (mailboxes, servers) = (PermitTable::new(Limit::MailboxRequests), PermitTable::new(Limit::Connections));
+        Self { mailboxes, servers }
+    }
 }
 
 impl SessionPool {
-    pub fn new(max_per_host: usize) -> Self {
-        Self { shared: Arc::new(PoolShared { state: Mutex::default(), max_per_host }) }
+    pub fn with_permits(permits: SessionPermits) -> Self {
+        Self { permits: Some(permits), idle: Arc::default() }
     }
 
     /// Returns an idle session or a new one. Fails with `RateLimited` if no permit is free in time.
@@ -88,16 +96,18 @@ impl SessionPool {
         let connection = Connection::of(account)?;
         let secret = account.secret.as_ref().map(|secret| fingerprint(secret.expose()));
         // If other calls of this mailbox hold all its permits, this one is retried later, so that other mailboxes can go on.
-        let permit =
-            tokio::time::timeout(PERMIT_TIMEOUT, self.shared.mailbox_permits(account.mailbox).acquire_owned()).await;
-        let permit = permit.map_err(|_| no_permit())?;
-        let permit = permit.map_err(|_| ConnectorError::Unavailable("the process is shutting down".to_owned()))?;
+        let permit = match &self.permits {
+            Some(permits) => {
+                Some(wait_for(&permits.mailboxes, (account.mailbox, MAX_IMAP_CONNECTIONS_PER_MAILBOX)).await?)
+            }
+            None => None,
+        };
         let inner = match self.reuse(account.mailbox, &connection, secret).await {
             Some(idle) => idle,
             None => self.connect(account, &connection).await?,
         };
-        let (shared, mailbox) = (self.shared.clone(), account.mailbox);
-        Ok(Session { inner: Some(inner), shared, mailbox, connection, secret, _mailbox_permit: permit })
+        let (idle, mailbox) = (self.idle.clone(), account.mailbox);
+        Ok(Session { inner: Some(inner), idle, mailbox, connection, secret, _mailbox_permit: permit })
     }
 
     async fn connect(
@@ -106,22 +116,25 @@ impl SessionPool {
         connection: &Connection,
     ) -> Result<OpenConnection, ConnectorError> {
         let credentials = connection.credentials(account.secret.as_ref())?;
-        let permits = self.shared.host_permits(connection);
-        if permits.available_permits() == 0 {
-            // Closing an idle connection frees a permit.
-            self.shared.drop_oldest_at(connection);
-        }
-        let permit = tokio::time::timeout(PERMIT_TIMEOUT, permits.acquire_owned()).await;
-        let permit = permit.map_err(|_| no_permit())?;
-        let permit = permit.map_err(|_| ConnectorError::Unavailable("the process is shutting down".to_owned()))?;
+        let permit = match &self.permits {
+            Some(permits) => {
+                let server = (Endpoint::new(&connection.host, connection.port), MAX_IMAP_CONNECTIONS_PER_SERVER);
+                if !permits.servers.has_free(std::slice::from_ref(&server), 1) {
+                    // Closing an idle connection frees a permit.
+                    lock(&self.idle).drop_oldest_at(connection);
+                }
+                Some(wait_for(&permits.servers, server).await?)
+            }
+            None => None,
+        };
         let client = Client::connect(connection.settings(), &credentials).await?;
-        Ok(OpenConnection { client, open: None, _host_permit: permit })
+        Ok(OpenConnection { client, open: None, _server_permit: permit })
     }
 
     /// Returns an idle connection that still works.
     async fn reuse(&self, mailbox: MailboxId, connection: &Connection, secret: Option<u64>) -> Option<OpenConnection> {
         loop {
-            let mut idle = self.shared.take_idle(mailbox)?;
+            let mut idle = lock(&self.idle).take(mailbox)?;
             // It is outdated if the password or the server has changed.
             if idle.connection != *connection || idle.secret != secret || idle.since.elapsed() > MAX_IDLE_TIME {
                 continue;
@@ -133,82 +146,51 @@ impl SessionPool {
     }
 }
 
-impl PoolShared {
-    fn state(&self) -> std::sync::MutexGuard<'_, PoolState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn mailbox_permits(&self, mailbox: MailboxId) -> Arc<Semaphore> {
-        let mut state = self.state();
-        // Unused semaphores are removed, so that the map does not grow without limit.
-        if state.mailboxes.len() > 2 * MAX_IDLE_SESSIONS {
-            state.mailboxes.retain(|_, permits| Arc::strong_count(permits) > 1);
-        }
-        state
-            .mailboxes
-            .entry(mailbox)
-            .or_insert_with(|| Arc::new(Semaphore::new(MAX_IMAP_CONNECTIONS_PER_MAILBOX)))
-            .clone()
-    }
-
-    fn host_permits(&self, connection: &Connection) -> Arc<Semaphore> {
-        let endpoint = Endpoint::new(&connection.host, connection.port);
-        let mut state = self.state();
-        if state.hosts.len() > 2 * MAX_IDLE_SESSIONS {
-            state.hosts.retain(|_, permits| Arc::strong_count(permits) > 1);
-        }
-        state.hosts.entry(endpoint).or_insert_with(|| Arc::new(Semaphore::new(self.max_per_host))).clone()
-    }
-
-    fn take_idle(&self, mailbox: MailboxId) -> Option<IdleSession> {
-        let mut state = self.state();
-        let idle = state.idle.get_mut(&mailbox)?;
+impl IdleSessions {
+    fn take(&mut self, mailbox: MailboxId) -> Option<IdleSession> {
+        let idle = self.by_mailbox.get_mut(&mailbox)?;
         let last = idle.pop();
         if idle.is_empty() {
-            state.idle.remove(&mailbox);
+            self.by_mailbox.remove(&mailbox);
         }
-        state.idle_count -= usize::from(last.is_some());
+        self.count -= usize::from(last.is_some());
         last
     }
 
-    fn drop_oldest_at(&self, connection: &Connection) {
-        let mut state = self.state();
-        let oldest = state.idle.iter().filter_map(|(mailbox, idle)| {
+    fn drop_oldest_at(&mut self, connection: &Connection) {
+        let oldest = self.by_mailbox.iter().filter_map(|(mailbox, idle)| {
             let oldest = idle
                 .iter()
                 .find(|idle| (&idle.connection.host, idle.connection.port) == (&connection.host, connection.port));
             Some((oldest?.since, *mailbox))
         });
         let Some((_, mailbox)) = oldest.min_by_key(|(since, _)| *since) else { return };
-        if let Some(idle) = state.idle.get_mut(&mailbox) {
+        if let Some(idle) = self.by_mailbox.get_mut(&mailbox) {
             idle.remove(0);
-            state.idle_count -= 1;
+            self.count -= 1;
         }
-        state.idle.retain(|_, idle| !idle.is_empty());
+        self.by_mailbox.retain(|_, idle| !idle.is_empty());
     }
 
-    fn put_back(&self, mailbox: MailboxId, idle: IdleSession) {
-        let mut state = self.state();
-        if state.idle_count >= MAX_IDLE_SESSIONS {
-            state.drop_older_than(MAX_IDLE_TIME / 4);
-        } else if state.pruned_at.is_none_or(|pruned_at| pruned_at.elapsed() > CHECK_IDLE_AFTER) {
-            state.drop_older_than(MAX_IDLE_TIME);
+    fn put_back(&mut self, mailbox: MailboxId, idle: IdleSession) {
+        if self.count >= MAX_IDLE_SESSIONS {
+            self.drop_older_than(MAX_IDLE_TIME / 4);
+        } else if self.pruned_at.is_none_or(|pruned_at| pruned_at.elapsed() > CHECK_IDLE_AFTER) {
+            self.drop_older_than(MAX_IDLE_TIME);
         }
-        if state.idle_count < MAX_IDLE_SESSIONS {
-            state.idle_count += 1;
-            state.idle.entry(mailbox).or_default().push(idle);
+        if self.count < MAX_IDLE_SESSIONS {
+            self.count += 1;
+            self.by_mailbox.entry(mailbox).or_default().push(idle);
         }
     }
-}
 
-impl PoolState {
     fn drop_older_than(&mut self, age: Duration) {
         self.pruned_at = Some(Instant::now());
-        for idle in self.idle.values_mut() {
+        for idle in self.by_mailbox.values_mut() {
             idle.retain(|idle| idle.since.elapsed() < age);
         }
-        self.idle.retain(|_, idle| !idle.is_empty());
-        self.idle_count = self.idle.values().map(Vec::len).sum();
+        self.by_mailbox.retain(|_, idle| !idle.is_empty());
+        self.count = self.by_mailbox.values().map(Vec::len).sum();
     }
 }
 
@@ -256,7 +238,7 @@ impl Session {
         let listed = self.client().list_with_status().await?;
         let matches = match_folders(listed, &account.folders);
         let names = matches.folders.iter().map(|folder| (folder.id.clone(), folder.wire.clone())).collect();
-        let mut state = self.shared.state();
+        let mut state = lock(&self.idle);
         if state.names.len() > 2 * MAX_IDLE_SESSIONS {
             state.names.clear(); // they are listed again when needed
         }
@@ -266,7 +248,7 @@ impl Session {
 
     /// Returns the name of a folder as it was listed last.
     pub fn name_of(&self, folder: &str) -> Option<WireName> {
-        self.shared.state().names.get(&self.mailbox)?.get(folder).cloned()
+        lock(&self.idle).names.get(&self.mailbox)?.get(folder).cloned()
     }
 }
 
@@ -276,7 +258,8 @@ impl Drop for Session {
             && session.client.is_usable()
         {
             let (connection, secret) = (self.connection.clone(), self.secret);
-            self.shared.put_back(self.mailbox, IdleSession { session, connection, secret, since: Instant::now() });
+            let idle = IdleSession { session, connection, secret, since: Instant::now() };
+            lock(&self.idle).put_back(self.mailbox, idle);
         }
     }
 }
@@ -289,8 +272,14 @@ fn fingerprint(secret: &str) -> u64 {
     KEYS.get_or_init(RandomState::new).hash_one(secret)
 }
 
-/// Counts a call that got no connection in time, and returns its error.
-fn no_permit() -> ConnectorError {
-    count_refusal(Limit::Connections);
-    ConnectorError::RateLimited(PERMIT_TIMEOUT)
+fn lock(idle: &Mutex<IdleSessions>) -> MutexGuard<'_, IdleSessions> {
+    idle.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn wait_for<S: Clone + Eq + Hash>(
+    permits: &PermitTable<S>,
+    scope: (S, usize),
+) -> Result<Permit<S>, ConnectorError> {
+    let permit = permits.wait_at_most(PERMIT_TIMEOUT, &[scope]).await;
+    permit.ok_or(ConnectorError::RateLimited(PERMIT_TIMEOUT))
 }

@@ -2,16 +2,17 @@
 //! ids, and is repeated once with a renewed token if Graph rejects the first one.
 
 use domain::connector::ConnectorAccount;
-use domain::{ConnectorError, Secret};
+use domain::{ConnectorError, MailboxId, Secret};
 use outbound::http::header::{CONTENT_TYPE, LOCATION};
 use outbound::http::{Method, RequestBuilder, StatusCode, Url};
+use outbound::limits::MAX_OUTLOOK_REQUESTS_PER_MAILBOX;
+use outbound::permits::Permit;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::Outlook;
 use super::error_mapping::{GraphOperation, connector_error, is_token_rejected};
-use super::request_limiter::RequestPermit;
 use super::subscriptions::{GraphCaller, GraphReply};
 use crate::http::{HttpResponse, MAX_RESPONSE_BYTES, protocol, unavailable};
 use crate::oauth::{is_app_only, user};
@@ -53,7 +54,7 @@ pub struct GraphResponse {
     pub http: HttpResponse,
     /// The access token of the request.
     pub token: Secret<String>,
-    _permit: RequestPermit,
+    _permit: Permit<MailboxId>,
 }
 
 /// An error with the details that some callers need.
@@ -201,7 +202,7 @@ impl GraphClient<'_> {
         }
         let mut token = access.token().await?;
         for is_last in [false, true] {
-            let permit = self.outlook.request_limiter.acquire(self.account.mailbox).await?;
+            let permit = self.outlook.requests.wait(&[(self.account.mailbox, MAX_OUTLOOK_REQUESTS_PER_MAILBOX)]).await;
             let request = request(self.outlook).bearer_auth(token.expose());
             let mut http = self.outlook.http.response(request).await?;
             if http.status.is_success() {

@@ -21,16 +21,19 @@ mod message;
 mod oauth;
 mod push;
 mod push_message;
-mod request_limiter;
 pub mod subscriptions;
 mod token_errors;
 
 use domain::connector::{
     ConnectorAccount, ConnectorFuture, Cursors, FetchRequest, ListingPage, MessageSink, TokenGrant, Watch, WatchRequest,
 };
-use domain::{Clock, Connector, ConnectorError, DirectoryPeoplePage, GroupMembersPage, Provider, SystemClock};
+use domain::{
+    Clock, Connector, ConnectorError, DirectoryPeoplePage, GroupMembersPage, MailboxId, Provider, SystemClock,
+};
 use jiff::Timestamp;
 use outbound::http::Url;
+use outbound::limits::Limit;
+use outbound::permits::PermitTable;
 
 use crate::http::{HttpClient, HttpClientError};
 use crate::oauth::address;
@@ -41,7 +44,6 @@ pub use certificate::{Certificate, InvalidCertificate};
 pub use declaration::DECLARATION;
 pub use oauth::MicrosoftOAuth;
 pub use push::GraphPushReader;
-use request_limiter::RequestLimiter;
 use subscriptions::Subscriptions;
 
 #[derive(Debug)]
@@ -51,7 +53,8 @@ pub struct Outlook {
     /// URL of Graph, with `/v1.0`.
     base: Url,
     push: Option<GraphPush>,
-    request_limiter: RequestLimiter,
+    /// Requests in flight, which Microsoft limits by mailbox.
+    requests: PermitTable<MailboxId>,
 }
 
 impl Outlook {
@@ -62,7 +65,7 @@ impl Outlook {
             segments.pop_if_empty().push("v1.0");
         }
         let oauth = MicrosoftOAuth::new(http.clone(), settings.clone());
-        Ok(Self { http, oauth, base, push: settings.push.clone(), request_limiter: RequestLimiter::default() })
+        Ok(Self { http, oauth, base, push: settings.push.clone(), requests: PermitTable::new(Limit::MailboxRequests) })
     }
 
     /// Returns the Graph client for one account.

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use domain::{ConnectorError, Provider, redact_for_log};
-use outbound::limits::MAX_TOKEN_CALLS;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use outbound::limits::{Limit, MAX_TOKEN_CALLS};
+use outbound::permits::{Permit, PermitTable};
 use tokio::time::Instant;
 
-use super::{TokenRequest, unavailable};
+use super::TokenRequest;
 
 /// For how long a rejection of the app holds for all mailboxes.
 const REFUSAL_TTL: Duration = Duration::from_secs(60);
@@ -18,24 +18,39 @@ const REFUSAL_TTL: Duration = Duration::from_secs(60);
 /// The interval between two warnings.
 const WARN_INTERVAL: Duration = Duration::from_secs(300);
 
-/// Our apps by provider, and whether it is the app-only one where that differs from the app that people consent to.
-#[derive(Debug, Default)]
-pub struct ProviderApps(Mutex<HashMap<(Provider, bool), Arc<ProviderApp>>>);
+/// An app by its provider, and whether it is the app-only one where that differs from the app that people consent to.
+pub type AppKey = (Provider, bool);
+
+#[derive(Debug)]
+pub struct ProviderApps {
+    apps: Mutex<HashMap<AppKey, Arc<ProviderApp>>>,
+    permits: PermitTable<AppKey>,
+}
+
+impl Default for ProviderApps {
+    fn default() -> Self {
+        Self { apps: Mutex::default(), permits: PermitTable::new(Limit::TokenCalls) }
+    }
+}
 
 impl ProviderApps {
     pub fn of(&self, request: &TokenRequest) -> Arc<ProviderApp> {
         let provider = request.connector.provider();
         // At Google the app-only one is a service account. At Microsoft it is one app with one secret.
         let is_another = provider.capabilities().has_service_account && request.account.secret.is_none();
-        let mut apps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        apps.entry((provider, is_another)).or_insert_with(|| Arc::new(ProviderApp::new(provider))).clone()
+        let key = (provider, is_another);
+        let mut apps = self.apps.lock().unwrap_or_else(PoisonError::into_inner);
+        let app = apps
+            .entry(key)
+            .or_insert_with(|| Arc::new(ProviderApp { key, permits: self.permits.clone(), state: Mutex::default() }));
+        app.clone()
     }
 }
 
 #[derive(Debug)]
 pub struct ProviderApp {
-    provider: Provider,
-    permits: Semaphore,
+    key: AppKey,
+    permits: PermitTable<AppKey>,
     state: Mutex<AppState>,
 }
 
@@ -46,14 +61,10 @@ struct AppState {
 }
 
 impl ProviderApp {
-    fn new(provider: Provider) -> Self {
-        Self { provider, permits: Semaphore::new(MAX_TOKEN_CALLS), state: Mutex::default() }
-    }
-
     /// Waits for a permit to call for a token, or returns the recent rejection of the app.
-    pub async fn acquire(&self) -> Result<SemaphorePermit<'_>, ConnectorError> {
+    pub async fn acquire(&self) -> Result<Permit<AppKey>, ConnectorError> {
         self.check_refusal()?;
-        let permit = self.permits.acquire().await.map_err(|_| unavailable("the limiter of token calls is closed"))?;
+        let permit = self.permits.wait(&[(self.key, MAX_TOKEN_CALLS)]).await;
         self.check_refusal()?;
         Ok(permit)
     }
@@ -76,7 +87,7 @@ impl ProviderApp {
         if state.warned.is_none_or(|warned| now.duration_since(warned) >= WARN_INTERVAL) {
             state.warned = Some(now);
             tracing::warn!(
-                provider = self.provider.as_str(),
+                provider = self.key.0.as_str(),
                 error = redact_for_log(e),
                 "app rejected by the provider; its mailboxes cannot be opened"
             );

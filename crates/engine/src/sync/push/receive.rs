@@ -11,9 +11,10 @@ use domain::{
     Provider, PushBatch, PushEndpoint, PushNotification, PushReader, PushRefusal, PushSubject, Secret, Sha256,
 };
 use futures_util::future::try_join_all;
+use outbound::limits::{Limit, MAX_WAITING_NOTIFICATIONS};
+use outbound::permits::{Permit, PermitTable};
 use store::sql::subscriptions::KnownSubscription;
 use store::{Store, StoreError};
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 use super::record::{PushMessage, record};
@@ -21,10 +22,6 @@ use super::{ClientStates, LogThrottle, PushOutcome, count};
 use crate::batcher::{Batcher, MAX_BATCH_WEIGHT};
 use crate::credentials::consent::constant_time_eq;
 use crate::credentials::secrets::{Vault, VaultError};
-
-/// Notifications that wait for the database at once, of some hundred bytes each. At a thousand per second this is four
-/// times what comes within the deadline of a provider that has one.
-const MAX_WAITING_NOTIFICATIONS: usize = 10_000;
 
 /// Calls that wait at once; other requests are to be served beside them.
 const MAX_WAITING_CALLS: usize = 100;
@@ -46,7 +43,7 @@ pub struct PushReceiver {
     reader: Arc<dyn PushReader>,
     client_states: ClientStates,
     record_batcher: Batcher<Vec<PushNotification>, Vec<PushOutcome>>,
-    waiting_permits: Arc<Semaphore>,
+    waiting_permits: PermitTable<()>,
     log_throttle: Arc<LogThrottle>,
 }
 
@@ -57,7 +54,7 @@ impl PushReceiver {
             reader,
             client_states: ClientStates::new(vault),
             record_batcher: Batcher::with_weights(Vec::len),
-            waiting_permits: Arc::new(Semaphore::new(MAX_WAITING_NOTIFICATIONS)),
+            waiting_permits: PermitTable::new(Limit::Notifications),
             log_throttle: Arc::default(),
         }
     }
@@ -99,10 +96,10 @@ impl PushReceiver {
         self.reader.provider()
     }
 
-    fn acquire_permits(&self, notifications: usize) -> Result<SemaphorePermit<'_>, PushError> {
+    fn acquire_permits(&self, notifications: usize) -> Result<Permit<()>, PushError> {
         let enough = notifications.max(MAX_WAITING_NOTIFICATIONS / MAX_WAITING_CALLS);
-        let acquired = self.waiting_permits.try_acquire_many(u32::try_from(enough).unwrap_or(u32::MAX));
-        acquired.map_err(|_| self.retry_later("too many notifications wait to be recorded"))
+        let acquired = self.waiting_permits.acquire_many(&[((), MAX_WAITING_NOTIFICATIONS)], enough);
+        acquired.ok_or_else(|| self.retry_later("too many notifications wait to be recorded"))
     }
 
     async fn record_each(&self, notifications: PushBatch) -> Result<Vec<PushOutcome>, PushError> {
