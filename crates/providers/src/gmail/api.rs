@@ -237,7 +237,7 @@ impl GmailClient<'_> {
             }
             let body = response.body.read_whole(MAX_ERROR_BODY_BYTES).await.unwrap_or_default();
             let error = connector_error(operation, response.status, &response.headers, &body);
-            return Err(self.gmail.backoff(self.account, error));
+            return Err(self.gmail.batch_sizer.record_error(self.account.mailbox, error));
         }
         Err(protocol("the request was not sent"))
     }
@@ -270,7 +270,7 @@ impl Gmail {
     }
 
     /// Builds a URL of the Gmail API, for the account that the token is for (`users/me`).
-    fn url(&self, path: &[&str]) -> Url {
+    pub fn url(&self, path: &[&str]) -> Url {
         let mut url = self.base.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.extend(["gmail", "v1", "users", "me"]).extend(path);

@@ -2,14 +2,13 @@
 //! for each message and is read as a stream.
 
 use std::collections::HashMap;
-use std::io;
 
 use domain::ConnectorError;
-use domain::connector::ConnectorFuture;
 use outbound::http::StatusCode;
 use outbound::http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
 use super::api::{GmailClient, GmailMessage, units};
+use super::batch_receiver::BatchReceiver;
 use super::error_mapping::{GmailOperation, connector_error, is_token_rejected};
 use crate::http::{HttpResponse, ResponseBody, protocol, unavailable};
 use crate::json_stream::Base64FieldReader;
@@ -21,36 +20,28 @@ const BOUNDARY: &str = "mailroom_batch";
 const MAX_LINE_BYTES: usize = 8 << 10;
 const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
 
-/// Receives messages as they arrive; see [`domain::connector::Sink`].
-pub trait BatchSink: Send {
-    fn room<'a>(&'a mut self, ids: &'a [&'a str]) -> ConnectorFuture<'a, ()>;
-    fn begin(&mut self, id: &str);
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
-    fn end(&mut self, message: GmailMessage) -> io::Result<()>;
-    fn fail(&mut self, id: &str, error: ConnectorError);
-}
-
-/// Reads messages in this format (`raw`, `minimal`). If Google throttles any of them, the call ends with that error; the
-/// messages that the sink already has remain valid.
+/// Reads messages. If Google throttles any of them, the call ends with that error; the messages that were received before
+/// remain valid.
 pub async fn get_messages(
     client: GmailClient<'_>,
     ids: &[&str],
-    format: &str,
-    sink: &mut dyn BatchSink,
+    mut receiver: BatchReceiver<'_>,
 ) -> Result<(), ConnectorError> {
+    let sizer = &client.gmail.batch_sizer;
     let mut left = ids.to_vec();
     let mut is_renewed = false;
     while !left.is_empty() {
-        let size = client.gmail.batch_size(client.account).min(left.len());
+        let size = sizer.size(client.account.mailbox).min(left.len());
         let later = left.split_off(size);
         let requested = std::mem::replace(&mut left, later);
         let units = units::MESSAGE * requested.len() as u32;
         client.account.access.acquire_quota(units).await?;
-        sink.room(&requested).await?;
-        let (response, token) = client.batch(units, BOUNDARY, multipart_body(client, &requested, format)).await?;
-        let BatchOutcome { token_rejected, throttled } = read_parts(response, &requested, sink).await?;
+        receiver.reserve(&requested).await?;
+        let body = multipart_body(client, &requested, receiver.format());
+        let (response, token) = client.batch(units, BOUNDARY, body).await?;
+        let BatchOutcome { token_rejected, throttled } = read_parts(response, &requested, &mut receiver).await?;
         if let Some(e) = throttled {
-            return Err(client.gmail.backoff(client.account, e));
+            return Err(sizer.record_error(client.account.mailbox, e));
         }
         if !token_rejected.is_empty() {
             if is_renewed {
@@ -61,7 +52,7 @@ pub async fn get_messages(
             left.splice(0..0, token_rejected);
             continue;
         }
-        client.gmail.record_success(client.account);
+        sizer.record_success(client.account.mailbox);
     }
     Ok(())
 }
@@ -69,15 +60,15 @@ pub async fn get_messages(
 fn multipart_body(client: GmailClient<'_>, ids: &[&str], format: &str) -> String {
     let mut body = String::with_capacity(ids.len() * 160);
     for (n, id) in ids.iter().enumerate() {
-        let path = client.gmail.message_path(id, format);
+        let url = client.gmail.url(&["messages", id]);
         body.push_str(&format!("--{BOUNDARY}\r\nContent-Type: application/http\r\nContent-ID: <{n}>\r\n\r\n"));
-        body.push_str(&format!("GET {path} HTTP/1.1\r\n\r\n"));
+        body.push_str(&format!("GET {}?format={format} HTTP/1.1\r\n\r\n", url.path()));
     }
     body.push_str(&format!("--{BOUNDARY}--\r\n"));
     body
 }
 
-/// The messages of a batch that the sink did not receive.
+/// The messages of a batch that were not received.
 #[derive(Default)]
 struct BatchOutcome<'a> {
     /// Ids whose parts rejected the token.
@@ -88,7 +79,7 @@ struct BatchOutcome<'a> {
 async fn read_parts<'a>(
     response: HttpResponse,
     requested: &[&'a str],
-    sink: &mut dyn BatchSink,
+    receiver: &mut BatchReceiver<'_>,
 ) -> Result<BatchOutcome<'a>, ConnectorError> {
     let mut parts = PartReader::new(response)?;
     let mut open: HashMap<usize, &str> = requested.iter().copied().enumerate().collect();
@@ -96,9 +87,9 @@ async fn read_parts<'a>(
     while let Some(part) = parts.next().await? {
         let id = open.remove(&part.number).ok_or_else(|| protocol("a part answers no request"))?;
         if part.status == StatusCode::OK {
-            sink.begin(id);
-            if let Err(e) = parts.message(id, sink).await {
-                sink.fail(id, e.clone());
+            receiver.begin(id);
+            if let Err(e) = parts.message(id, receiver).await {
+                receiver.fail(id, e.clone());
                 return Err(e);
             }
             continue;
@@ -112,11 +103,11 @@ async fn read_parts<'a>(
             e @ ConnectorError::Throttled { .. } => outcome.throttled = Some(longer_wait(outcome.throttled.take(), e)),
             // These concern the whole account.
             e @ (ConnectorError::Unauthorized(_) | ConnectorError::AppRejected(_)) => return Err(e),
-            e => sink.fail(id, e),
+            e => receiver.fail(id, e),
         }
     }
     for id in open.into_values() {
-        sink.fail(id, unavailable("the batch response has no part for it"));
+        receiver.fail(id, unavailable("the batch response has no part for it"));
     }
     Ok(outcome)
 }
@@ -131,8 +122,8 @@ fn longer_wait(before: Option<ConnectorError>, now: ConnectorError) -> Connector
     }
 }
 
-/// The error of a sink that cannot take a message.
-fn sink_failed() -> ConnectorError {
+/// The error of a receiver that cannot take a message.
+fn receiver_failed() -> ConnectorError {
     unavailable("the message cannot be stored locally")
 }
 
@@ -185,13 +176,13 @@ impl PartReader {
         Ok(Some(PartHead { number, status, headers: self.headers().await? }))
     }
 
-    /// Reads a message; its bytes go to the sink.
-    async fn message(&mut self, id: &str, sink: &mut dyn BatchSink) -> Result<(), ConnectorError> {
+    /// Reads a message; its bytes go to the receiver.
+    async fn message(&mut self, id: &str, receiver: &mut BatchReceiver<'_>) -> Result<(), ConnectorError> {
         let mut json = Base64FieldReader::new("raw");
 
         while !json.is_done {
             let bytes = self.body.fill().await?;
-            let used = json.feed(bytes, &mut |bytes: &[u8]| sink.write(bytes).map_err(|_| sink_failed()))?;
+            let used = json.feed(bytes, &mut |bytes: &[u8]| receiver.write(bytes).map_err(|_| receiver_failed()))?;
             self.body.consume(used);
         }
         let message: GmailMessage =
@@ -199,7 +190,7 @@ impl PartReader {
         if message.id != id {
             return Err(protocol("a part has another message than requested"));
         }
-        sink.end(message).map_err(|_| sink_failed())
+        receiver.end(message).map_err(|_| receiver_failed())
     }
 
     /// Reads the body of a part that is an error, up to the next boundary.

@@ -2,15 +2,15 @@
 //! now. A change that happens meanwhile is in a later page, so the last state that we read is the true one.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::io;
 
 use domain::ConnectorError;
-use domain::connector::{ConnectorFuture, Cursors, ListingPage, SeenMessage};
+use domain::connector::{Cursors, ListingPage, SeenMessage};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::api::{GmailClient, GmailMessage, HistoryPage};
-use super::batch::{self, BatchSink};
+use super::batch;
+use super::batch_receiver::BatchReceiver;
 use super::labels;
 use crate::folder_diff::diff_folders;
 use crate::http::protocol;
@@ -47,7 +47,7 @@ pub async fn start(client: GmailClient<'_>) -> Result<ListingPage, ConnectorErro
 /// Returns the next page of changes after the cursor.
 pub async fn page(client: GmailClient<'_>, cursor: &str) -> Result<ListingPage, ConnectorError> {
     let at: HistoryCursor = serde_json::from_str(cursor).map_err(|_| ConnectorError::CursorExpired)?;
-    let records = (client.gmail.batch_size(client.account) * BATCHES_PER_PAGE).clamp(10, 100).to_string();
+    let records = (client.gmail.batch_sizer.size(client.account.mailbox) * BATCHES_PER_PAGE).clamp(10, 100).to_string();
     let mut query = vec![("startHistoryId", &*at.history), ("maxResults", &*records)];
     query.extend(at.page.as_deref().map(|page| ("pageToken", page)));
     let HistoryPage { history, next_page_token, history_id } = client.history(&query).await?;
@@ -111,40 +111,8 @@ pub async fn read_metadata(
     client: GmailClient<'_>,
     ids: &[&str],
 ) -> Result<BTreeMap<String, GmailMessage>, ConnectorError> {
-    let mut collector = MetadataCollector::default();
-    batch::get_messages(client, ids, "minimal", &mut collector).await?;
-    match collector.failure {
-        Some(e) => Err(e),
-        None => Ok(collector.messages),
-    }
-}
-
-#[derive(Default)]
-struct MetadataCollector {
-    messages: BTreeMap<String, GmailMessage>,
-    /// Why one of them could not be read; it fails the page.
-    failure: Option<ConnectorError>,
-}
-
-impl BatchSink for MetadataCollector {
-    fn room<'a>(&'a mut self, _ids: &'a [&'a str]) -> ConnectorFuture<'a, ()> {
-        Box::pin(async { Ok(()) })
-    }
-
-    fn begin(&mut self, _id: &str) {}
-
-    fn write(&mut self, _bytes: &[u8]) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn end(&mut self, message: GmailMessage) -> io::Result<()> {
-        self.messages.insert(message.id.clone(), message);
-        Ok(())
-    }
-
-    fn fail(&mut self, _id: &str, error: ConnectorError) {
-        if error != ConnectorError::Gone {
-            self.failure = Some(error);
-        }
-    }
+    let (mut messages, mut failure) = (BTreeMap::new(), None);
+    let receiver = BatchReceiver::Metadata { messages: &mut messages, failure: &mut failure };
+    batch::get_messages(client, ids, receiver).await?;
+    failure.map_or(Ok(messages), Err)
 }

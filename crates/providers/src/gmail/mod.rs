@@ -7,13 +7,13 @@ mod api;
 mod app;
 mod app_settings;
 mod batch;
+mod batch_receiver;
 mod batch_sizing;
 mod changes;
 mod consent;
 mod declaration;
 mod directory;
 mod error_mapping;
-mod fetch;
 mod labels;
 mod list;
 mod oauth;
@@ -22,7 +22,8 @@ mod push_message;
 mod service_account;
 
 use domain::connector::{
-    ConnectorAccount, ConnectorFuture, Cursors, FetchRequest, ListingPage, MessageSink, TokenGrant, Watch, WatchRequest,
+    ConnectorAccount, ConnectorFuture, Cursors, FetchRequest, ListingPage, MessageSink, TokenGrant, Watch,
+    WatchRequest, message_ids,
 };
 use domain::{Connector, ConnectorError, DirectoryPeoplePage, GroupMembersPage, Provider};
 use jiff::Timestamp;
@@ -33,6 +34,7 @@ use crate::oauth::user;
 use api::GmailClient;
 pub use app::{FOLDER, GoogleApp};
 pub use app_settings::GoogleSettings;
+use batch_receiver::BatchReceiver;
 use batch_sizing::BatchSizer;
 pub use declaration::DECLARATION;
 pub use labels::placements;
@@ -69,19 +71,6 @@ impl Gmail {
     /// Returns the API client for one account.
     fn client<'a>(&'a self, account: &'a ConnectorAccount) -> GmailClient<'a> {
         GmailClient { gmail: self, account }
-    }
-
-    fn batch_size(&self, account: &ConnectorAccount) -> usize {
-        self.batch_sizer.size(account.mailbox)
-    }
-
-    fn record_success(&self, account: &ConnectorAccount) {
-        self.batch_sizer.record_success(account.mailbox);
-    }
-
-    /// Adds our own backoff to a throttling error for which Google names no wait.
-    fn backoff(&self, account: &ConnectorAccount, e: ConnectorError) -> ConnectorError {
-        self.batch_sizer.record_error(account.mailbox, e)
     }
 }
 
@@ -129,7 +118,10 @@ impl Connector for Gmail {
         wanted: &'a [FetchRequest],
         sink: &'a mut dyn MessageSink,
     ) -> ConnectorFuture<'a, ()> {
-        Box::pin(fetch::fetch_messages(self.client(account), wanted, sink))
+        Box::pin(async move {
+            let receiver = BatchReceiver::Bytes { sink, is_empty: true };
+            batch::get_messages(self.client(account), &message_ids(wanted), receiver).await
+        })
     }
 
     fn check<'a>(&'a self, account: &'a ConnectorAccount) -> ConnectorFuture<'a, ()> {
@@ -211,15 +203,4 @@ fn base_url(text: &str, error: &str) -> Result<Url, HttpClientError> {
         segments.pop_if_empty();
     }
     Ok(url)
-}
-
-impl Gmail {
-    /// Returns the path of a message, for a request within a batch.
-    fn message_path(&self, id: &str, format: &str) -> String {
-        let mut url = self.base.clone();
-        if let Ok(mut segments) = url.path_segments_mut() {
-            segments.extend(["gmail", "v1", "users", "me", "messages", id]);
-        }
-        format!("{}?format={format}", url.path())
-    }
 }
