@@ -72,7 +72,7 @@ catalogue! {
     // Providers.
     PROVIDER_REQUESTS = Counter "mailroom_provider_requests_total" ["provider", "outcome"] "outbound/src/gateway.rs"
         "Calls of providers' APIs, by their outcome."
-    BREAKERS = Gauge "mailroom_breakers" ["provider", "state"] "outbound/src/breaker_table.rs"
+    BREAKERS = Gauge "mailroom_breakers" ["provider", "state"] "outbound/src/breaker.rs"
         "Circuit breakers of this process, by provider (or `webhooks`) and state."
     LIMIT_REFUSALS = Counter "mailroom_limit_refusals_total" ["limit"] "outbound/src/limits.rs"
         "What a limit has put off or refused: calls, connections, work of our own, requests. `mailroom limits show` lists the limits."

@@ -1,11 +1,15 @@
-//! A circuit breaker: stops a tenant's calls to one service or server while most of them fail.
+//! Circuit breakers: each stops a tenant's calls to one service or server while most of them fail.
 //!
 //! Closed, it counts failures. Open, it lets one probe through now and then.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
+use domain::metrics as catalogue;
+use domain::{ConnectorError, TenantId, redact_for_log};
 use tokio::time::Instant;
+
+use crate::target::{Endpoint, Service, Target};
 
 /// The time for which a call counts.
 pub const WINDOW: Duration = Duration::from_secs(300);
@@ -25,8 +29,124 @@ pub const PROBE_INTERVAL: Duration = Duration::from_secs(30);
 /// Successful probes in a row that close the breaker.
 pub const SUCCESSES_TO_CLOSE: u32 = 3;
 
+/// The parts of a service, of which one may be unavailable while the other works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ServicePart {
+    Main,
+    Directory,
+}
+
+/// What a breaker is for. By tenant, so that no tenant opens the breaker of another; by server where there are many, so
+/// that a dead one does not stop calls to the others.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct BreakerKey {
+    tenant: TenantId,
+    service: Service,
+    endpoint: Option<Endpoint>,
+    part: ServicePart,
+}
+
+/// The circuit breakers of this process.
+#[derive(Debug, Default)]
+pub struct BreakerTable(HashMap<BreakerKey, CircuitBreaker>);
+
+/// Permits one call; handed back with its outcome. One that is lost blocks nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BreakerPermit {
+    Ordinary,
+    Probe { opening: u64 },
+}
+
+impl BreakerTable {
+    /// Returns `Ok` if a call may be made now, or the time of the next probe.
+    pub fn check(&self, target: &Target, part: ServicePart, now: Instant) -> Result<(), Instant> {
+        self.0.get(&key(target, part)).map_or(Ok(()), |breaker| breaker.check(now))
+    }
+
+    /// Takes a permit, under the same condition as [`check`](Self::check).
+    pub fn take(&mut self, target: &Target, part: ServicePart, now: Instant) -> Result<BreakerPermit, Instant> {
+        self.breaker(target, part, now).take(now)
+    }
+
+    /// Records the outcome of a call, and logs if that opens or closes the breaker.
+    pub fn record(
+        &mut self,
+        target: &Target,
+        part: ServicePart,
+        now: Instant,
+        permit: BreakerPermit,
+        failure: Option<&ConnectorError>,
+    ) {
+        let breaker = self.breaker(target, part, now);
+        let before = breaker.state();
+        breaker.record(now, permit, failure.is_some());
+        let after = breaker.state();
+        if before == after {
+            return;
+        }
+        let (tenant, provider, part) = (target.tenant, target.service.as_str(), part.as_str());
+        let server = target.endpoint.as_ref().map(ToString::to_string);
+        let error = failure.map(redact_for_log).unwrap_or_default();
+        if after == "open" {
+            tracing::warn!(tenant.id = %tenant, provider, server, service = part, error, "circuit breaker opened");
+        } else {
+            tracing::info!(tenant.id = %tenant, provider, server, service = part, state = after, "circuit breaker state changed");
+        }
+        count_breakers(provider, before, -1.0);
+        count_breakers(provider, after, 1.0);
+    }
+
+    /// Returns for how long the breaker of calls to a target has been open, if it stops them now.
+    pub fn open_for(&self, target: &Target, part: ServicePart, now: Instant) -> Option<Duration> {
+        let breaker = self.0.get(&key(target, part)).filter(|breaker| breaker.check(now).is_err())?;
+        breaker.open_since().map(|since| now.duration_since(since))
+    }
+
+    pub fn evict_idle(&mut self, now: Instant) {
+        self.0.retain(|key, breaker| {
+            let is_idle = breaker.is_idle(now);
+            if is_idle {
+                count_breakers(key.service.as_str(), breaker.state(), -1.0);
+            }
+            !is_idle
+        });
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn breaker(&mut self, target: &Target, part: ServicePart, now: Instant) -> &mut CircuitBreaker {
+        self.0.entry(key(target, part)).or_insert_with(|| {
+            let breaker = CircuitBreaker::new(now);
+            count_breakers(target.service.as_str(), breaker.state(), 1.0);
+            breaker
+        })
+    }
+}
+
+impl ServicePart {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Main => "mail",
+            Self::Directory => "directory",
+        }
+    }
+}
+
+fn key(target: &Target, part: ServicePart) -> BreakerKey {
+    let Target { service, tenant, ref endpoint, .. } = *target;
+    BreakerKey { tenant, service, endpoint: endpoint.clone(), part }
+}
+
+fn count_breakers(provider: &'static str, state: &'static str, by: f64) {
+    metrics::gauge!(catalogue::BREAKERS, "provider" => provider, "state" => state).increment(by);
+}
+
+/// One breaker.
 #[derive(Debug, Clone)]
-pub struct CircuitBreaker {
+struct CircuitBreaker {
     state: BreakerState,
     /// Calls that ended while the breaker was closed, the oldest first.
     steps: VecDeque<BreakerWindowBucket>,
@@ -48,20 +168,13 @@ struct BreakerWindowBucket {
     failures: u64,
 }
 
-/// Permits one call; handed back with its outcome. One that is lost blocks nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BreakerPermit {
-    Ordinary,
-    Probe { opening: u64 },
-}
-
 impl CircuitBreaker {
-    pub fn new(now: Instant) -> Self {
+    fn new(now: Instant) -> Self {
         Self { state: BreakerState::Closed, steps: VecDeque::new(), openings: 0, touched: now }
     }
 
     /// Returns `Ok` if a call may be made now, or the time of the next probe.
-    pub fn check(&self, now: Instant) -> Result<(), Instant> {
+    fn check(&self, now: Instant) -> Result<(), Instant> {
         match self.state {
             BreakerState::Open { next_probe, .. } if now < next_probe => Err(next_probe),
             _ => Ok(()),
@@ -69,7 +182,7 @@ impl CircuitBreaker {
     }
 
     /// Takes a permit, under the same condition as [`check`](Self::check).
-    pub fn take(&mut self, now: Instant) -> Result<BreakerPermit, Instant> {
+    fn take(&mut self, now: Instant) -> Result<BreakerPermit, Instant> {
         self.touched = now;
         self.check(now)?;
         match &mut self.state {
@@ -82,7 +195,7 @@ impl CircuitBreaker {
     }
 
     /// Records the outcome of a call.
-    pub fn record(&mut self, now: Instant, permit: BreakerPermit, is_failure: bool) {
+    fn record(&mut self, now: Instant, permit: BreakerPermit, is_failure: bool) {
         self.touched = now;
         match &mut self.state {
             BreakerState::Closed => {
@@ -106,7 +219,7 @@ impl CircuitBreaker {
     }
 
     /// Returns the name of the state, for metrics and people.
-    pub fn state(&self) -> &'static str {
+    fn state(&self) -> &'static str {
         match self.state {
             BreakerState::Closed => "closed",
             BreakerState::Open { successes: 0, .. } => "open",
@@ -115,7 +228,7 @@ impl CircuitBreaker {
     }
 
     /// Returns since when the breaker is open.
-    pub fn open_since(&self) -> Option<Instant> {
+    fn open_since(&self) -> Option<Instant> {
         match self.state {
             BreakerState::Closed => None,
             BreakerState::Open { since, .. } => Some(since),
@@ -123,7 +236,7 @@ impl CircuitBreaker {
     }
 
     /// Returns whether the breaker has not been used for so long that nothing it holds counts any more.
-    pub fn is_idle(&self, now: Instant) -> bool {
+    fn is_idle(&self, now: Instant) -> bool {
         now.duration_since(self.touched) > WINDOW * 2
     }
 

@@ -11,14 +11,14 @@ use domain::metrics as catalogue;
 use domain::{ConnectorError, Lane, Provider, RandomSource, SystemRandom, TenantId};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::breaker::{BreakerPermit, PROBE_INTERVAL};
-use crate::breaker_table::{BreakerTable, ServicePart};
+use crate::breaker::{BreakerPermit, BreakerTable, PROBE_INTERVAL, ServicePart};
 use crate::budget::{BudgetWait, Charge, Measure, TokenBuckets};
-use crate::call_limiter::{CallLimiter, CallPermit};
-use crate::call_settings::{CallBudgets, CallSettings};
+use crate::call_scopes::{CallPermit, CallScope, call_scopes};
+use crate::call_settings::CallSettings;
 use crate::coordination::Redis;
 use crate::limit_reason::{LimitReason, RefusedBudgets};
 use crate::limits::{Limit, MAX_IDLE_CONNECTIONS, count_refusal};
+use crate::permits::PermitTable;
 use crate::retry_after::RetryAfterTable;
 use crate::target::{Service, Target};
 use crate::usage_meter::{CallCount, UsageMeter};
@@ -62,8 +62,8 @@ struct GatewayInner {
     /// The processes that share the budgets while Redis is unavailable or absent.
     instances: AtomicUsize,
     state: Mutex<GatewayState>,
-    calls_in_flight: CallLimiter,
-    idle_connections: CallLimiter,
+    calls_in_flight: PermitTable<CallScope>,
+    idle_connections: PermitTable<CallScope>,
     meter: UsageMeter,
 }
 
@@ -97,8 +97,8 @@ impl Gateway {
             redis,
             instances: AtomicUsize::new(1),
             state: Mutex::new(state),
-            calls_in_flight: CallLimiter::new(Limit::CallsInFlight),
-            idle_connections: CallLimiter::new(Limit::IdleConnections),
+            calls_in_flight: PermitTable::new(Limit::CallsInFlight),
+            idle_connections: PermitTable::new(Limit::IdleConnections),
             meter: UsageMeter::default(),
         };
         Self { inner: Arc::new(inner) }
@@ -164,13 +164,13 @@ impl Gateway {
     pub fn admit_listener(&self, target: &Target) -> Result<CallPermit, ConnectorError> {
         let kind = CallKind::Poll;
         self.inner.check_server(kind, target)?;
-        let permit = self.inner.idle_connections.acquire(target, kind, MAX_IDLE_CONNECTIONS);
+        let permit = self.inner.idle_connections.acquire(&call_scopes(target, kind, MAX_IDLE_CONNECTIONS));
         permit.ok_or_else(|| self.inner.at_capacity())
     }
 
     /// Waits until so many units of the provider's quota may be used, within a call that was admitted already.
     pub async fn spend_units(&self, target: &Target, units: u32) -> Result<(), ConnectorError> {
-        let charges = self.inner.budgets(target).unit_charges(target, f64::from(units));
+        let charges = self.inner.settings.budgets_of(target).unit_charges(target, f64::from(units));
         self.inner.wait_for(&charges, target, LimitReason::UnitQuota(target.service)).await
     }
 
@@ -178,7 +178,7 @@ impl Gateway {
     /// wait.
     pub async fn spend_bytes(&self, target: &Target, bytes: u64) {
         self.inner.count_usage(target, CallCount { calls: 0, bytes });
-        let mut charges = self.inner.budgets(target).charges(target, 0.0, bytes as f64);
+        let mut charges = self.inner.settings.budgets_of(target).charges(target, 0.0, bytes as f64);
         charges.retain(|charge| charge.amount > 0.0);
         self.inner.take(&charges, MAX_BYTE_DEBT).await;
     }
@@ -220,10 +220,6 @@ impl Gateway {
 }
 
 impl GatewayInner {
-    fn budgets(&self, target: &Target) -> CallBudgets {
-        self.settings.budgets_of(target)
-    }
-
     /// Checks whether it is of use to wait for the budgets. Takes nothing: neither a probe nor a budget must be spent
     /// on a call that is not made, and a permit that is held while a tenant waits for its own budget would be kept from
     /// other tenants.
@@ -252,7 +248,7 @@ impl GatewayInner {
     }
 
     async fn wait_for_budget(&self, kind: CallKind, target: &Target) -> Result<(), ConnectorError> {
-        let mut charges = self.budgets(target).charges(target, 1.0, 0.0);
+        let mut charges = self.settings.budgets_of(target).charges(target, 1.0, 0.0);
         if !matches!(kind, CallKind::Fetch(_)) {
             charges.retain(|charge| charge.measure == Measure::Calls);
         }
@@ -286,7 +282,7 @@ impl GatewayInner {
     }
 
     async fn owes_bytes(&self, target: &Target) -> bool {
-        let mut charges = self.budgets(target).charges(target, 0.0, 0.0);
+        let mut charges = self.settings.budgets_of(target).charges(target, 0.0, 0.0);
         charges.retain(|charge| charge.measure == Measure::Bytes);
         matches!(self.take(&charges, Duration::ZERO).await, BudgetWait::TooLong(_))
     }
@@ -320,7 +316,10 @@ impl GatewayInner {
         // The provider may have asked others to wait meanwhile.
         self.check_retry_after(&state, target, now)?;
         let permit = match self.settings.most_in_flight(target.service) {
-            Some(max) => Some(self.calls_in_flight.acquire(target, kind, max).ok_or_else(|| self.at_capacity())?),
+            Some(max) => {
+                let permit = self.calls_in_flight.acquire(&call_scopes(target, kind, max));
+                Some(permit.ok_or_else(|| self.at_capacity())?)
+            }
             None => None,
         };
         let taken = state.breakers.take(target, kind.part(), now);
@@ -357,7 +356,7 @@ impl GatewayInner {
 
     fn is_full(&self, kind: CallKind, target: &Target) -> bool {
         let max = self.settings.most_in_flight(target.service);
-        max.is_some_and(|max| !self.calls_in_flight.has_free(target, kind, max))
+        max.is_some_and(|max| !self.calls_in_flight.has_free(&call_scopes(target, kind, max), 1))
     }
 
     fn count_usage(&self, target: &Target, count: CallCount) {

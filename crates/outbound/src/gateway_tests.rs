@@ -3,7 +3,7 @@
 use domain::{MailboxId, SecretId, Sha256, SystemClock};
 
 use crate::budget::Budget;
-use crate::call_settings::Allowance;
+use crate::call_settings::{Allowance, CallBudgets};
 use crate::target::{Endpoint, TargetAccount};
 
 use super::*;
@@ -271,7 +271,7 @@ async fn hanging_server_leaves_calls_to_others() {
     assert_eq!(fill(&calls, &others[2]).await.len(), 2, "all calls of the provider are used");
     drop((held, more, at_a));
 
-    assert_eq!(calls.inner.calls_in_flight.len(), 0, "scopes without calls are dropped");
+    assert_eq!(calls.inner.calls_in_flight.scopes_in_use(), 0, "scopes without calls are dropped");
 }
 
 /// Requests to webhooks pass the same gateway as calls to providers, and have no part in each other's limits.
@@ -303,7 +303,7 @@ fn listen(calls: &Gateway, target: &Target) -> Vec<CallPermit> {
 async fn idle_connections_are_shared_by_server_and_tenant() {
     let calls = Gateway::default();
     let [ours, stranger] = [(); 2].map(|()| TenantId::new(&SystemClock));
-    let [of_server, of_tenant, of_tenant_at_server] = crate::call_limiter::server_limits(MAX_IDLE_CONNECTIONS);
+    let [of_server, of_tenant, of_tenant_at_server] = crate::call_scopes::server_limits(MAX_IDLE_CONNECTIONS);
 
     let at_a = listen(&calls, &at_host(ours, "a.acme.test"));
     let at_b = listen(&calls, &at_host(ours, "b.acme.test"));
@@ -312,7 +312,7 @@ async fn idle_connections_are_shared_by_server_and_tenant() {
     assert_eq!((at_a.len(), at_b.len()), (of_tenant_at_server, of_tenant - of_tenant_at_server));
     assert_eq!(of_stranger.len(), of_server - of_tenant_at_server);
     drop((at_a, at_b, of_stranger));
-    assert_eq!(calls.inner.idle_connections.len(), 0, "scopes without connections are dropped");
+    assert_eq!(calls.inner.idle_connections.scopes_in_use(), 0, "scopes without connections are dropped");
     assert_eq!(calls.make(&at_host(ours, "a.acme.test"), Box::pin(async { Ok(()) })).await, Ok(()));
 }
 

@@ -4,9 +4,8 @@
 //! [`limits`] is the table of all limits: of calls, of our own work, and of requests to us.
 
 pub mod breaker;
-mod breaker_table;
 pub mod budget;
-pub mod call_limiter;
+pub mod call_scopes;
 pub mod call_settings;
 pub mod coordination;
 pub mod fetch_limiter;

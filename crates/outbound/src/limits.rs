@@ -6,7 +6,7 @@ use domain::{PlanTier, Provider};
 
 use crate::breaker;
 use crate::budget::Budget;
-use crate::call_limiter::server_limits;
+use crate::call_scopes::server_limits;
 use crate::call_settings::{Allowance, CallBudgets, CallSettings};
 use crate::rate_limiter::Rate;
 

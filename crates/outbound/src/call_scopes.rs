@@ -1,11 +1,9 @@
-//! Limits the calls and connections that are in flight at once, so that a server that is slow or dead holds up its own
-//! callers only.
+//! Whose permits a call or connection takes, so that a server that is slow or dead holds up its own callers only.
 
 use domain::{Lane, TenantId};
 
 use crate::gateway::CallKind;
-use crate::limits::Limit;
-use crate::permits::{Permit, PermitTable};
+use crate::permits::Permit;
 use crate::target::{Endpoint, Service, Target};
 
 /// Whose calls are counted.
@@ -35,34 +33,6 @@ pub struct CallScope(CallOwner, CallClass);
 /// Permits one call, or one connection, until it is dropped.
 pub type CallPermit = Permit<CallScope>;
 
-/// The calls or connections of this process.
-#[derive(Debug)]
-pub struct CallLimiter {
-    permits: PermitTable<CallScope>,
-}
-
-impl CallLimiter {
-    pub fn new(limit: Limit) -> Self {
-        Self { permits: PermitTable::new(limit) }
-    }
-
-    /// Takes a permit of each scope that the call belongs to, where a service has at most `max`. Returns `None` if one of
-    /// them has as many calls in flight as it may.
-    pub fn acquire(&self, target: &Target, kind: CallKind, max: usize) -> Option<CallPermit> {
-        self.permits.acquire(&scopes(target, kind, max))
-    }
-
-    /// Returns whether a permit is free now.
-    pub fn has_free(&self, target: &Target, kind: CallKind, max: usize) -> bool {
-        self.permits.has_free(&scopes(target, kind, max), 1)
-    }
-
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.permits.scopes_in_use()
-    }
-}
-
 /// The least calls of a share: with fewer, none would be left for polls beside a fetch and a backfill.
 const MIN_SHARE: usize = 5;
 
@@ -74,8 +44,9 @@ pub fn server_limits(max_per_service: usize) -> [usize; 3] {
     [server, max_per_service * 3 / 4, server * 3 / 4].map(|share| share.max(MIN_SHARE).min(max_per_service))
 }
 
-/// Returns the scopes of a call with the calls that each may have in flight, the widest first.
-fn scopes(target: &Target, kind: CallKind, max: usize) -> Vec<(CallScope, usize)> {
+/// Returns the scopes of a call with the calls that each may have in flight, the widest first, where a service has at most
+/// `max`.
+pub fn call_scopes(target: &Target, kind: CallKind, max: usize) -> Vec<(CallScope, usize)> {
     let mut scopes = Vec::new();
     for (owner, max) in owners(target, max) {
         for class in classes(kind) {
