@@ -10,7 +10,7 @@ use domain::TenantId;
 use jiff::Timestamp;
 
 use crate::sql::idempotency::StoredReply;
-use crate::{CommitOutcome, Scope, Store, StoreError, Unit};
+use crate::{Scope, Store, StoreError, Unit};
 
 #[derive(Debug, Clone)]
 pub struct ChangeRecord {
@@ -56,26 +56,6 @@ impl Store {
 
     /// Commits the record alone, where nothing had to be changed.
     pub async fn record_now(&self) -> Result<(), StoreError> {
-        let Some(pending) = &self.pending else { return Ok(()) };
-        let mut unit = Unit::default();
-        pending.add_to(&mut unit, self.dialect());
-        if unit.is_empty() {
-            return Ok(());
-        }
-        self.commit(Scope::System, Arc::new(unit)).await?;
-        pending.mark_written();
-        Ok(())
-    }
-
-    /// Commits a unit of the system, with the pending record.
-    pub(crate) async fn commit_recorded(&self, mut unit: Unit) -> Result<CommitOutcome, StoreError> {
-        if let Some(pending) = &self.pending {
-            pending.add_to(&mut unit, self.dialect());
-        }
-        let committed = self.commit(Scope::System, Arc::new(unit)).await?;
-        if let Some(pending) = &self.pending {
-            pending.mark_written();
-        }
-        Ok(committed)
+        self.seal(Scope::System, Unit::default(), false).commit().await.map(drop)
     }
 }

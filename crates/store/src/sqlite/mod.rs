@@ -64,7 +64,7 @@ impl Sqlite {
     }
 
     pub async fn query(&self, sql: String, params: Vec<Value>) -> Result<Vec<Row>, StoreError> {
-        self.readers.query(sql, params).await
+        Ok(self.query_all(vec![(sql, params)]).await?.pop().unwrap_or_default())
     }
 
     pub async fn query_all(&self, reads: Vec<ReadQuery>) -> Result<Vec<Vec<Row>>, StoreError> {

@@ -24,10 +24,6 @@ impl ReaderPool {
         Self { path, clock, permits: Arc::new(Semaphore::new(readers)), idle: Arc::default() }
     }
 
-    pub async fn query(&self, sql: String, params: Vec<Value>) -> Result<Vec<Row>, StoreError> {
-        Ok(self.query_all(vec![(sql, params)]).await?.pop().unwrap_or_default())
-    }
-
     /// Runs queries one after the other on one thread: handing them to several takes longer than most of them.
     pub async fn query_all(&self, reads: Vec<ReadQuery>) -> Result<Vec<Vec<Row>>, StoreError> {
         let permit = self.permits.clone().acquire_owned().await.map_err(|e| StoreError::other(e.to_string()))?;
