@@ -3,27 +3,41 @@
 use domain::Clock;
 use serde_json::Value;
 
+use crate::signed_token::TokenRefusal;
+
 /// How far the clocks may differ.
 const CLOCK_LEEWAY_SECONDS: f64 = 30.0;
 
-/// Returns whether a token is meant for this audience, and perhaps for others.
-pub fn is_for(claims: &Value, audience: &str) -> bool {
-    match &claims["aud"] {
-        Value::Array(all) => all.iter().any(|one| one == audience),
-        one => one == audience,
-    }
+/// What a token must say of its issuer and audience.
+#[derive(Debug, Clone, Copy)]
+pub struct ExpectedClaims<'a> {
+    /// The spellings of the issuer.
+    pub issuers: &'a [&'a str],
+    pub audience: &'a str,
 }
 
-/// Returns why a token is not valid at this time, if so.
-pub fn find_time_error(claims: &Value, clock: &dyn Clock) -> Option<&'static str> {
-    let now = clock.now().as_millisecond() as f64 / 1000.0;
-    // An exp that is not a number counts as missing.
-    match claims["exp"].as_f64() {
-        None => return Some("it has no expiry time (exp)"),
-        Some(until) if now >= until + CLOCK_LEEWAY_SECONDS => return Some("it has expired"),
-        Some(_) => {}
+impl ExpectedClaims<'_> {
+    /// Checks issuer, lifetime and audience.
+    pub(crate) fn check(self, claims: &Value, clock: &dyn Clock) -> Result<(), TokenRefusal> {
+        if !self.issuers.iter().any(|issuer| claims["iss"] == *issuer) {
+            return Err(TokenRefusal::WrongIssuer);
+        }
+        let now = clock.now().as_millisecond() as f64 / 1000.0;
+        // An exp that is not a number counts as missing.
+        let until = claims["exp"].as_f64().ok_or(TokenRefusal::NoExpiry)?;
+        if now >= until + CLOCK_LEEWAY_SECONDS {
+            return Err(TokenRefusal::Expired);
+        }
+        if is_in_future(claims, "nbf", clock) {
+            return Err(TokenRefusal::NotYetValid);
+        }
+        // A token may be meant for others as well.
+        let is_for_us = match &claims["aud"] {
+            Value::Array(all) => all.iter().any(|one| one == self.audience),
+            one => one == self.audience,
+        };
+        if is_for_us { Ok(()) } else { Err(TokenRefusal::WrongAudience) }
     }
-    is_in_future(claims, "nbf", clock).then_some("it is not valid yet (nbf)")
 }
 
 /// Returns whether a time claim is in the future; one that is not a number counts as such.

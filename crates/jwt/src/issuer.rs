@@ -4,11 +4,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use domain::redact_for_log;
+use domain::{Clock, redact_for_log};
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use crate::claims::ExpectedClaims;
 use crate::safe_url::is_safe_url;
 use crate::signed_token::{Algorithm, PublicKeys, SignedToken, TokenRefusal};
 
@@ -30,16 +31,6 @@ pub enum KeySetSource {
     Issuer(String),
     /// At this URL.
     Url(String),
-}
-
-/// The outcome of checking a token.
-#[derive(Debug)]
-pub enum TokenCheck {
-    /// The issuer has signed it; the claims are not checked yet.
-    Claims(Value),
-    Refused(TokenRefusal),
-    /// The keys cannot be fetched now, so the token cannot be checked.
-    NoKeys,
 }
 
 /// An issuer. Cheap to clone; clones share the cache.
@@ -78,22 +69,25 @@ impl Issuer {
         Self(Arc::new(IssuerInner { setting, source, algorithm, documents, cache, refresh_lock }))
     }
 
-    /// Checks the signature of a token.
-    pub async fn check(&self, token: &str) -> TokenCheck {
-        let token = match SignedToken::parse(token, self.0.algorithm) {
-            Ok(token) => token,
-            Err(refusal) => return TokenCheck::Refused(refusal),
-        };
+    /// Checks a token: its signature, then what its claims say. Returns the claims.
+    pub async fn check(
+        &self,
+        token: &str,
+        expected: ExpectedClaims<'_>,
+        clock: &dyn Clock,
+    ) -> Result<Value, TokenRefusal> {
+        let token = SignedToken::parse(token, self.0.algorithm)?;
         let keys = self.keys_for(token.head.kid.as_deref()).await;
         if keys.is_empty() {
-            return TokenCheck::NoKeys;
+            return Err(TokenRefusal::NoKeys);
         }
-        match token.verify(self.0.algorithm, &keys) {
-            Ok(claims) => TokenCheck::Claims(claims),
+        let claims = token.verify(self.0.algorithm, &keys).map_err(|refusal| match refusal {
             // It may be signed with a new key that we cannot fetch.
-            Err(TokenRefusal::UnknownKey) if self.cache().is_unavailable => TokenCheck::NoKeys,
-            Err(refusal) => TokenCheck::Refused(refusal),
-        }
+            TokenRefusal::UnknownKey if self.cache().is_unavailable => TokenRefusal::NoKeys,
+            refusal => refusal,
+        })?;
+        expected.check(&claims, clock)?;
+        Ok(claims)
     }
 
     /// Returns the keys, fetched again if this one is not among them.

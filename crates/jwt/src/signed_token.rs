@@ -38,13 +38,20 @@ impl Algorithm {
     }
 }
 
-/// Why a token is refused before its claims are read.
+/// Why a token is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenRefusal {
     Malformed,
     WrongAlgorithm,
     UnknownKey,
     WrongSignature,
+    /// The keys cannot be fetched now, so the token cannot be checked.
+    NoKeys,
+    WrongIssuer,
+    NoExpiry,
+    Expired,
+    NotYetValid,
+    WrongAudience,
 }
 
 /// The header of a token; nothing of it is trusted.
@@ -72,6 +79,12 @@ impl TokenRefusal {
             Self::WrongAlgorithm => "it is not signed with the configured algorithm",
             Self::UnknownKey => "it is signed with a key that the issuer does not publish",
             Self::WrongSignature => "its signature is wrong",
+            Self::NoKeys => "the keys of the issuer cannot be fetched",
+            Self::WrongIssuer => "it was issued by another issuer (iss)",
+            Self::NoExpiry => "it has no expiry time (exp)",
+            Self::Expired => "it has expired",
+            Self::NotYetValid => "it is not valid yet (nbf)",
+            Self::WrongAudience => "it is meant for another audience (aud)",
         }
     }
 }

@@ -18,7 +18,6 @@ mod labels;
 mod list;
 mod oauth;
 mod push;
-mod push_message;
 mod service_account;
 
 use domain::connector::{

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use domain::{Actor, Clock, TenantId};
-use jwt::{Algorithm, Documents, Issuer, KeySetSource, TokenCheck, find_time_error, is_for};
+use domain::{Actor, TenantId};
+use jwt::{Algorithm, Documents, ExpectedClaims, Issuer, KeySetSource, TokenRefusal};
 use serde_json::Value;
 use store::{Store, StoreError};
 
@@ -51,14 +51,12 @@ impl Oidc {
 
     pub async fn find_principal(&self, store: &Store, token: &str) -> Result<TokenLookup, StoreError> {
         let settings = &self.0.settings;
-        let claims = match self.0.issuer.check(token).await {
-            TokenCheck::Claims(claims) => claims,
-            TokenCheck::NoKeys => return Ok(TokenLookup::NoKeys),
-            TokenCheck::Refused(refusal) => return Ok(TokenLookup::Refused(refusal.reason())),
+        let expected = ExpectedClaims { issuers: &[&*settings.issuer], audience: &settings.audience };
+        let claims = match self.0.issuer.check(token, expected, store.clock()).await {
+            Ok(claims) => claims,
+            Err(TokenRefusal::NoKeys) => return Ok(TokenLookup::NoKeys),
+            Err(refusal) => return Ok(TokenLookup::Refused(refusal.reason())),
         };
-        if let Some(wrong) = find_claim_error(&claims, settings, store.clock()) {
-            return Ok(TokenLookup::Refused(wrong));
-        }
         let Some(subject) = claims["sub"].as_str().filter(|subject| is_valid_subject(subject)) else {
             return Ok(TokenLookup::Refused("its subject is missing or not valid (sub)"));
         };
@@ -78,16 +76,6 @@ impl Oidc {
             scopes: parse_scopes(&claims[&settings.scope_claim]),
         }))
     }
-}
-
-fn find_claim_error(claims: &Value, settings: &OidcSettings, clock: &dyn Clock) -> Option<&'static str> {
-    if claims["iss"] != settings.issuer.as_str() {
-        return Some("it was issued by another issuer (iss)");
-    }
-    if !is_for(claims, &settings.audience) {
-        return Some("it is meant for another audience (aud)");
-    }
-    find_time_error(claims, clock)
 }
 
 /// Returns whether a subject may be recorded in the audit as it is.
