@@ -196,23 +196,14 @@ fn hash_of(client_state: &Secret<String>) -> Sha256 {
     Sha256::of(client_state.expose().as_bytes())
 }
 
-/// Records the notifications of several calls as one batch.
+/// Looks up the subscriptions of several calls' notifications, and records those whose account is known, as one batch.
 async fn record_batch(
     store: Store,
     provider: Provider,
     calls: Vec<Vec<PushNotification>>,
 ) -> Result<Vec<Vec<PushOutcome>>, StoreError> {
     let sizes: Vec<usize> = calls.iter().map(Vec::len).collect();
-    let mut outcomes = record_known(store, provider, calls.concat()).await?.into_iter();
-    Ok(sizes.into_iter().map(|size| outcomes.by_ref().take(size).collect()).collect())
-}
-
-/// Looks up the subscriptions of notifications, and records those whose account is known.
-async fn record_known(
-    store: Store,
-    provider: Provider,
-    notifications: Vec<PushNotification>,
-) -> Result<Vec<PushOutcome>, StoreError> {
+    let notifications = calls.concat();
     let known = SubscriptionIndex::read(&store, provider, &notifications).await?;
     let mut outcomes = Vec::with_capacity(notifications.len());
     let mut messages = Vec::with_capacity(notifications.len());
@@ -228,10 +219,9 @@ async fn record_known(
     let recorded = if messages.is_empty() { Vec::new() } else { record(store, provider, messages).await? };
     let mut recorded = recorded.into_iter();
     // As many were recorded as had no outcome before.
-    Ok(outcomes
-        .into_iter()
-        .map(|outcome| outcome.or_else(|| recorded.next()).unwrap_or(PushOutcome::Unknown))
-        .collect())
+    let mut outcomes =
+        outcomes.into_iter().map(|outcome| outcome.or_else(|| recorded.next()).unwrap_or(PushOutcome::Unknown));
+    Ok(sizes.into_iter().map(|size| outcomes.by_ref().take(size).collect()).collect())
 }
 
 /// Subscriptions by id, and by the hash of their clientState where the id is not recorded yet.
