@@ -38,13 +38,13 @@ pub struct ConnectorAccount {
 /// Quota and tokens for the API calls that one connector call makes.
 pub trait ApiAccess: Send + Sync + fmt::Debug {
     /// Waits until `units` of the provider's quota may be used. Fails if that would take too long.
-    fn acquire_quota(&self, units: u32) -> ConnectorFuture<'_, ()>;
+    fn acquire_quota(&self, _units: u32) -> ConnectorFuture<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
 
-    /// Returns a token that has not expired yet; see [`Connector::obtain_token`].
-    fn token(&self) -> ConnectorFuture<'_, Secret<String>>;
-
-    /// Returns another token after the provider has rejected `refused`. Called once per call: a second rejection is final.
-    fn renew_token<'a>(&'a self, refused: &'a Secret<String>) -> ConnectorFuture<'a, Secret<String>>;
+    /// Returns a token that has not expired yet; see [`Connector::obtain_token`]. `refused` is the one that the provider has
+    /// rejected in this call, which asks for another one once: a second rejection is final.
+    fn token<'a>(&'a self, refused: Option<&'a Secret<String>>) -> ConnectorFuture<'a, Secret<String>>;
 }
 
 /// Unlimited quota and no token: for providers that have neither, and for checking a mailbox that is not connected yet.
@@ -52,16 +52,8 @@ pub trait ApiAccess: Send + Sync + fmt::Debug {
 pub struct NoApiAccess;
 
 impl ApiAccess for NoApiAccess {
-    fn acquire_quota(&self, _units: u32) -> ConnectorFuture<'_, ()> {
-        Box::pin(async { Ok(()) })
-    }
-
-    fn token(&self) -> ConnectorFuture<'_, Secret<String>> {
+    fn token<'a>(&'a self, _refused: Option<&'a Secret<String>>) -> ConnectorFuture<'a, Secret<String>> {
         Box::pin(async { Err(ConnectorError::Unauthorized("there is no token".to_owned())) })
-    }
-
-    fn renew_token<'a>(&'a self, _refused: &'a Secret<String>) -> ConnectorFuture<'a, Secret<String>> {
-        self.token()
     }
 }
 

@@ -158,16 +158,13 @@ pub fn account(address: &str, settings: String, secret: Option<&str>, access: Ar
 pub struct FixedToken(pub String);
 
 impl ApiAccess for FixedToken {
-    fn acquire_quota(&self, _units: u32) -> ConnectorFuture<'_, ()> {
-        Box::pin(async { Ok(()) })
-    }
-
-    fn token(&self) -> ConnectorFuture<'_, Secret<String>> {
-        Box::pin(async { Ok(Secret::new(self.0.clone())) })
-    }
-
-    fn renew_token<'a>(&'a self, _refused: &'a Secret<String>) -> ConnectorFuture<'a, Secret<String>> {
-        Box::pin(async { Err(ConnectorError::Unauthorized("there is no other token".to_owned())) })
+    fn token<'a>(&'a self, refused: Option<&'a Secret<String>>) -> ConnectorFuture<'a, Secret<String>> {
+        Box::pin(async move {
+            if refused.is_some() {
+                return Err(ConnectorError::Unauthorized("there is no other token".to_owned()));
+            }
+            Ok(Secret::new(self.0.clone()))
+        })
     }
 }
 

@@ -23,12 +23,8 @@ impl ApiAccess for MailboxAccess {
         Box::pin(self.gateway.spend_units(&self.target, units))
     }
 
-    fn token(&self) -> ConnectorFuture<'_, Secret<String>> {
-        Box::pin(self.tokens.get(&self.token_request, None))
-    }
-
-    fn renew_token<'a>(&'a self, refused: &'a Secret<String>) -> ConnectorFuture<'a, Secret<String>> {
-        Box::pin(self.tokens.get(&self.token_request, Some(refused)))
+    fn token<'a>(&'a self, refused: Option<&'a Secret<String>>) -> ConnectorFuture<'a, Secret<String>> {
+        Box::pin(self.tokens.get(&self.token_request, refused))
     }
 }
 
@@ -79,15 +75,7 @@ impl TrialAccess {
 }
 
 impl ApiAccess for TrialAccess {
-    fn acquire_quota(&self, _units: u32) -> ConnectorFuture<'_, ()> {
-        Box::pin(async { Ok(()) })
-    }
-
-    fn token(&self) -> ConnectorFuture<'_, Secret<String>> {
-        Box::pin(self.get_token(None))
-    }
-
-    fn renew_token<'a>(&'a self, refused: &'a Secret<String>) -> ConnectorFuture<'a, Secret<String>> {
-        Box::pin(self.get_token(Some(refused)))
+    fn token<'a>(&'a self, refused: Option<&'a Secret<String>>) -> ConnectorFuture<'a, Secret<String>> {
+        Box::pin(self.get_token(refused))
     }
 }

@@ -140,18 +140,10 @@ impl DirectoryAccess {
     }
 }
 
+/// Directories have no quota units that we know of.
 impl ApiAccess for DirectoryAccess {
-    /// Directories have no quota units that we know of.
-    fn acquire_quota(&self, _units: u32) -> ConnectorFuture<'_, ()> {
-        Box::pin(async { Ok(()) })
-    }
-
-    fn token(&self) -> ConnectorFuture<'_, Secret<String>> {
-        Box::pin(self.get_token(None))
-    }
-
-    fn renew_token<'a>(&'a self, refused: &'a Secret<String>) -> ConnectorFuture<'a, Secret<String>> {
-        Box::pin(self.get_token(Some(refused)))
+    fn token<'a>(&'a self, refused: Option<&'a Secret<String>>) -> ConnectorFuture<'a, Secret<String>> {
+        Box::pin(self.get_token(refused))
     }
 }
 

@@ -224,14 +224,14 @@ impl GmailClient<'_> {
         request: impl Fn(&Gmail, &Secret<String>) -> RequestBuilder,
     ) -> Result<(HttpResponse, Secret<String>), ConnectorError> {
         let access = &self.account.access;
-        let mut token = access.token().await?;
+        let mut token = access.token(None).await?;
         for is_last in [false, true] {
             let mut response = self.gmail.http.response(request(self.gmail, &token)).await?;
             if response.status.is_success() {
                 return Ok((response, token));
             }
             if is_token_rejected(response.status) && !is_last {
-                token = access.renew_token(&token).await?;
+                token = access.token(Some(&token)).await?;
                 access.acquire_quota(units).await?;
                 continue;
             }

@@ -48,7 +48,7 @@ pub async fn get_messages(
                 return Err(ConnectorError::Unauthorized("Google rejects a renewed token".to_owned()));
             }
             is_renewed = true;
-            client.account.access.renew_token(&token).await?;
+            client.account.access.token(Some(&token)).await?;
             left.splice(0..0, token_rejected);
             continue;
         }

@@ -200,7 +200,7 @@ impl GraphClient<'_> {
         if units > 0 {
             access.acquire_quota(units).await?;
         }
-        let mut token = access.token().await?;
+        let mut token = access.token(None).await?;
         for is_last in [false, true] {
             let permit = self.outlook.requests.wait(&[(self.account.mailbox, MAX_OUTLOOK_REQUESTS_PER_MAILBOX)]).await;
             let request = request(self.outlook).bearer_auth(token.expose());
@@ -210,7 +210,7 @@ impl GraphClient<'_> {
             }
             if is_token_rejected(http.status, &http.headers) && !is_last {
                 drop((http, permit));
-                token = access.renew_token(&token).await?;
+                token = access.token(Some(&token)).await?;
                 continue;
             }
             let body = http.body.read_whole(MAX_ERROR_BODY_BYTES).await.unwrap_or_default();

@@ -115,7 +115,7 @@ pub async fn get_all<T: DeserializeOwned>(
         }
         if !token_rejected.is_empty() {
             is_renewed = true;
-            client.account.access.renew_token(&token).await?;
+            client.account.access.token(Some(&token)).await?;
         }
         left.extend(token_rejected);
     }

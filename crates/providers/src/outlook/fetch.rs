@@ -27,7 +27,7 @@ pub async fn fetch_messages(
     }
     let token_rejected = fetch_batches(client, &message_ids(wanted), sink).await?;
     let Some((token, token_rejected)) = token_rejected else { return Ok(()) };
-    client.account.access.renew_token(&token).await?;
+    client.account.access.token(Some(&token)).await?;
     match fetch_batches(client, &token_rejected, sink).await? {
         None => Ok(()),
         Some(_) => Err(ConnectorError::Unauthorized("Microsoft rejects a renewed token".to_owned())),

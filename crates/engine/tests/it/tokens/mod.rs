@@ -50,8 +50,8 @@ fn connector<G: TokenIssuer>(issuer: &Arc<G>) -> Arc<ScriptedConnector> {
     connector.on_changes(move |account, _| {
         let (issuer, account) = (of.clone(), account.clone());
         ScriptedReply::later(async move {
-            let token = account.access.token().await?;
-            if !issuer.takes(&token).await? && !issuer.takes(&account.access.renew_token(&token).await?).await? {
+            let token = account.access.token(None).await?;
+            if !issuer.takes(&token).await? && !issuer.takes(&account.access.token(Some(&token)).await?).await? {
                 return Err(ConnectorError::Unauthorized("refused twice".into()));
             }
             Ok(page(vec![]))
