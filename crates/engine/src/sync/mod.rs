@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::connector::{ApiAccess, ConnectorAccount, NoApiAccess};
+use domain::connector::{ConnectorAccount, NoApiAccess};
 use domain::{Connector, ConnectorError, MailboxId, Provider, TenantId};
 use jobs::{LeaseGate, OpenLeaseGate};
 use store::sql::mailboxes::Mailbox;
@@ -178,26 +178,14 @@ impl Syncer {
             sweep_since,
             access: Arc::new(NoApiAccess),
         };
-        account.access = self.access(&mailbox, &account, &connector);
         let scope = FolderScope::of(mailbox.settings_in_force());
         let target = target_of(&mailbox, self.gateway.settings());
-        Ok(Some(MailboxSession { mailbox, target, account, connector, scope }))
-    }
-
-    /// Returns the tokens and quotas of a mailbox, for providers that have them.
-    pub fn access(
-        &self,
-        mailbox: &Arc<Mailbox>,
-        account: &ConnectorAccount,
-        connector: &Arc<dyn Connector>,
-    ) -> Arc<dyn ApiAccess> {
-        if connector.obtain_token(account).is_none() {
-            return Arc::new(NoApiAccess);
+        if connector.obtain_token(&account).is_some() {
+            let token_request = TokenRequest { connector: connector.clone(), account: account.clone() };
+            let (tokens, gateway) = (self.tokens.clone(), self.gateway.clone());
+            account.access = Arc::new(MailboxAccess { tokens, gateway, target: target.clone(), token_request });
         }
-        let token_request = TokenRequest { connector: connector.clone(), account: account.clone() };
-        let target = target_of(mailbox, self.gateway.settings());
-        let (tokens, gateway) = (self.tokens.clone(), self.gateway.clone());
-        Arc::new(MailboxAccess { tokens, gateway, target, token_request })
+        Ok(Some(MailboxSession { mailbox, target, account, connector, scope }))
     }
 
     /// Records until when and why a mailbox is throttled, if it is for long.
