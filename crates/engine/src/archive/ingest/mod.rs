@@ -163,7 +163,6 @@ impl Engine {
             unit.expect_failed(mailbox.id, repaired);
         }
         if !fetched.is_empty() {
-            unit.lock_sync_shared(mailbox.id);
             unit.expect_unstored_messages(mailbox.id, listed);
         }
         for pack in &packs {

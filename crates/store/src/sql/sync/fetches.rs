@@ -193,8 +193,15 @@ impl TenantUnit {
         }
     }
 
-    /// Refuses the unit if one of these messages is gone, stored or listed with another revision meanwhile.
+    /// Refuses the unit if one of these messages is gone, stored or listed with another revision meanwhile. It may commit
+    /// beside other units that store messages, but not beside one that records a listing.
     pub fn expect_unstored_messages(&mut self, mailbox: MailboxId, messages: Vec<(String, Option<String>)>) {
+        if self.store.dialect() == Dialect::Postgres {
+            self.unit.op(
+                "select 1 from sync_states where tenant_id = $1 and mailbox_id = $2 for share",
+                params![self.tenant, mailbox],
+            );
+        }
         let count = messages.len() as u64;
         let given: Vec<String> = messages.iter().map(|(message, _)| message.clone()).collect();
         let (messages, revisions): (Vec<String>, Vec<String>) =

@@ -30,7 +30,7 @@ use super::given_rows;
 use super::jobs::later;
 use crate::failpoint::{self, Guard};
 use crate::value::ColumnType;
-use crate::{Dialect, Precondition, Row, StoreError, TenantStore, TenantUnit, params};
+use crate::{Precondition, Row, StoreError, TenantStore, TenantUnit, params};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SyncState {
@@ -127,16 +127,6 @@ impl TenantUnit {
             "update sync_states set updated_at = mailroom_now() where tenant_id = $1 and mailbox_id = $2",
             params![self.tenant, mailbox],
         );
-    }
-
-    /// Locks the sync state beside other units that store messages, but not beside one that records a listing.
-    pub fn lock_sync_shared(&mut self, mailbox: MailboxId) {
-        if self.store.dialect() == Dialect::Postgres {
-            self.unit.op(
-                "select 1 from sync_states where tenant_id = $1 and mailbox_id = $2 for share",
-                params![self.tenant, mailbox],
-            );
-        }
     }
 
     /// Ends a sync and releases its lease.
