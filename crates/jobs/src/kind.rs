@@ -179,10 +179,13 @@ impl fmt::Debug for JobKind {
 impl JobKind {
     /// Makes the kind of a job type.
     pub fn of<J: RunnableJob>(services: J::Services) -> Self {
-        Self::new(move |ctx, job: J| job.run(ctx, services.clone()))
-            .in_pool(J::POOL)
-            .with_retry(J::RETRY)
-            .with_timeouts(J::DEADLINE, J::PROGRESS_DEADLINE)
+        Self {
+            pool: J::POOL,
+            retry: J::RETRY,
+            deadline: J::DEADLINE,
+            no_progress: J::PROGRESS_DEADLINE,
+            ..Self::new(move |ctx, job: J| job.run(ctx, services.clone()))
+        }
     }
 
     /// Makes a kind with default settings. `handler` gets the typed payload; a payload that does not parse is a fatal error.
