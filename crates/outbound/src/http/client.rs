@@ -11,11 +11,8 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
 
 use super::client_builder::{HttpClientError, builder};
-use super::error_mapping::{error_for_status, overall_timeout, protocol, transport_error, unavailable};
+use super::error_mapping::{error_for_status, overall_timeout, transport_error};
 use super::response::{ErrorResponse, HttpResponse, ResponseBody};
-
-/// The largest response that is read into memory: far more than any page that we request.
-pub const MAX_RESPONSE_BYTES: usize = 16 << 20;
 
 /// The largest error response that is read; they usually have a few hundred bytes.
 const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
@@ -69,7 +66,7 @@ impl HttpClient {
     ) -> Result<Result<T, ErrorResponse>, ConnectorError> {
         match self.call(request).await? {
             Err(response) => Ok(Err(response)),
-            Ok(mut body) => read_json(&body.read_whole(MAX_RESPONSE_BYTES).await?).map(Ok),
+            Ok(mut body) => body.json().await.map(Ok),
         }
     }
 
@@ -121,14 +118,4 @@ async fn send(request: RequestBuilder, deadline: Instant) -> Result<ResponseBody
         StatusCode::OK => Ok(ResponseBody::new(response, deadline)),
         status => Err(error_for_status(status, response.headers())),
     }
-}
-
-fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ConnectorError> {
-    serde_json::from_slice(bytes).map_err(|e| {
-        if e.is_eof() {
-            unavailable("the response ends too early")
-        } else {
-            protocol("the response is not the expected JSON")
-        }
-    })
 }

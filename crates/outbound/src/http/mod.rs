@@ -15,10 +15,10 @@ mod response;
 
 pub use address_policy::{AddressClass, AddressPolicy, Network, host_address};
 pub use checked_client::{CheckedClient, CheckedResponse, RequestFailure};
-pub use client::{HttpClient, HttpTimeouts, MAX_RESPONSE_BYTES};
+pub use client::{HttpClient, HttpTimeouts};
 pub use client_builder::HttpClientError;
 pub use error_mapping::{error_for_status, protocol, unavailable};
 pub use headers::retry_after;
 pub use reqwest::{Method, RequestBuilder, StatusCode, Url, header};
 pub use resolver::{NoAddress, ResolvedAddresses, Resolver, SystemResolver};
-pub use response::{ErrorResponse, HttpResponse, ResponseBody};
+pub use response::{ErrorResponse, HttpResponse, MAX_RESPONSE_BYTES, ResponseBody};

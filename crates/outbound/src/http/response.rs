@@ -11,6 +11,9 @@ use tokio::time::{Instant, timeout_at};
 use super::error_mapping::{error_for_status, overall_timeout, protocol, transport_error, unavailable};
 use super::headers::date;
 
+/// The largest response that is read into memory: far more than any page that we request.
+pub const MAX_RESPONSE_BYTES: usize = 16 << 20;
+
 /// A response with an error status. None of its text goes into an error as it is.
 pub struct ErrorResponse {
     pub status: StatusCode,
@@ -114,6 +117,18 @@ impl ResponseBody {
 
     pub fn consume(&mut self, bytes: usize) {
         self.buffer.advance(bytes);
+    }
+
+    /// Reads the response as JSON of this shape.
+    pub async fn json<T: DeserializeOwned>(&mut self) -> Result<T, ConnectorError> {
+        let bytes = self.read_whole(MAX_RESPONSE_BYTES).await?;
+        serde_json::from_slice(&bytes).map_err(|e| {
+            if e.is_eof() {
+                unavailable("the response ends too early")
+            } else {
+                protocol("the response is not the expected JSON")
+            }
+        })
     }
 
     pub async fn read_whole(&mut self, max_bytes: usize) -> Result<Bytes, ConnectorError> {

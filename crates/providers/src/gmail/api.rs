@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::Gmail;
 use super::error_mapping::{GmailOperation, connector_error, is_token_rejected};
-use crate::http::{HttpResponse, MAX_RESPONSE_BYTES, protocol, unavailable};
+use crate::http::{HttpResponse, protocol};
 use crate::provider_text::{printable, valid_id};
 
 /// Quota units that each method costs.
@@ -115,11 +115,12 @@ pub struct GmailClient<'a> {
 
 impl GmailClient<'_> {
     pub async fn profile(self) -> Result<GmailProfile, ConnectorError> {
-        self.get(units::PROFILE, GmailOperation::Other, &["profile"], &[]).await
+        self.get(units::PROFILE, GmailOperation::Other, self.gmail.url(&["profile"], &[])).await
     }
 
     pub async fn labels(self) -> Result<Vec<Label>, ConnectorError> {
-        let labels: LabelList = self.get(units::LABELS, GmailOperation::Other, &["labels"], &[]).await?;
+        let labels: LabelList =
+            self.get(units::LABELS, GmailOperation::Other, self.gmail.url(&["labels"], &[])).await?;
         labels
             .labels
             .into_iter()
@@ -128,11 +129,11 @@ impl GmailClient<'_> {
     }
 
     pub async fn messages(self, query: &[(&str, &str)]) -> Result<MessageList, ConnectorError> {
-        self.get(units::LIST, GmailOperation::List, &["messages"], query).await
+        self.get(units::LIST, GmailOperation::List, self.gmail.url(&["messages"], query)).await
     }
 
     pub async fn history(self, query: &[(&str, &str)]) -> Result<HistoryPage, ConnectorError> {
-        self.get(units::HISTORY, GmailOperation::History, &["history"], query).await
+        self.get(units::HISTORY, GmailOperation::History, self.gmail.url(&["history"], query)).await
     }
 
     pub async fn watch(self, topic: &str) -> Result<WatchResponse, ConnectorError> {
@@ -142,7 +143,8 @@ impl GmailClient<'_> {
 
     pub async fn stop(self) -> Result<(), ConnectorError> {
         let response = self.send(units::STOP, GmailOperation::Watch, |gmail, token| {
-            let request = gmail.http.client.request(Method::POST, gmail.url(&["stop"])).bearer_auth(token.expose());
+            let request =
+                gmail.http.client.request(Method::POST, gmail.url(&["stop"], &[])).bearer_auth(token.expose());
             request.header(CONTENT_LENGTH, 0)
         });
         response.await.map(drop)
@@ -164,22 +166,7 @@ impl GmailClient<'_> {
         .await
     }
 
-    async fn get<T: DeserializeOwned>(
-        self,
-        units: u32,
-        operation: GmailOperation,
-        path: &[&str],
-        query: &[(&str, &str)],
-    ) -> Result<T, ConnectorError> {
-        let mut url = self.gmail.url(path);
-        if !query.is_empty() {
-            url.query_pairs_mut().extend_pairs(query);
-        }
-        self.get_url(units, operation, url).await
-    }
-
-    /// Gets a resource by its full URL.
-    pub async fn get_url<T: DeserializeOwned>(
+    pub async fn get<T: DeserializeOwned>(
         self,
         units: u32,
         operation: GmailOperation,
@@ -187,7 +174,7 @@ impl GmailClient<'_> {
     ) -> Result<T, ConnectorError> {
         let response =
             self.send(units, operation, |gmail, token| gmail.http.client.get(url.clone()).bearer_auth(token.expose()));
-        read_json(response.await?.0).await
+        response.await?.0.body.json().await
     }
 
     async fn post<T: DeserializeOwned>(
@@ -198,11 +185,11 @@ impl GmailClient<'_> {
         body: Option<&Value>,
     ) -> Result<T, ConnectorError> {
         let response = self.send(units, operation, |gmail, token| {
-            let request = gmail.http.client.request(Method::POST, gmail.url(&[path])).bearer_auth(token.expose());
+            let request = gmail.http.client.request(Method::POST, gmail.url(&[path], &[])).bearer_auth(token.expose());
             let json = body.map(Value::to_string).unwrap_or_default();
             request.header(CONTENT_TYPE, "application/json").body(json)
         });
-        read_json(response.await?.0).await
+        response.await?.0.body.json().await
     }
 
     async fn send(
@@ -248,17 +235,6 @@ fn deserialize_id<'de, D: serde::Deserializer<'de>>(text: D) -> Result<String, D
     valid_id(String::deserialize(text)?).map_err(serde::de::Error::custom)
 }
 
-async fn read_json<T: DeserializeOwned>(mut response: HttpResponse) -> Result<T, ConnectorError> {
-    let bytes = response.body.read_whole(MAX_RESPONSE_BYTES).await?;
-    serde_json::from_slice(&bytes).map_err(|e| {
-        if e.is_eof() {
-            unavailable("the response ends too early")
-        } else {
-            protocol("the response is not the expected JSON")
-        }
-    })
-}
-
 impl Gmail {
     /// Builds a URL of the Directory API, for the organisation whose administrator the token is for.
     pub fn directory_url(&self, path: &[&str]) -> Url {
@@ -270,10 +246,13 @@ impl Gmail {
     }
 
     /// Builds a URL of the Gmail API, for the account that the token is for (`users/me`).
-    pub fn url(&self, path: &[&str]) -> Url {
+    pub fn url(&self, path: &[&str], query: &[(&str, &str)]) -> Url {
         let mut url = self.base.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.extend(["gmail", "v1", "users", "me"]).extend(path);
+        }
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
         }
         url
     }

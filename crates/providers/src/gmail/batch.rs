@@ -60,7 +60,7 @@ pub async fn get_messages(
 fn multipart_body(client: GmailClient<'_>, ids: &[&str], format: &str) -> String {
     let mut body = String::with_capacity(ids.len() * 160);
     for (n, id) in ids.iter().enumerate() {
-        let url = client.gmail.url(&["messages", id]);
+        let url = client.gmail.url(&["messages", id], &[]);
         body.push_str(&format!("--{BOUNDARY}\r\nContent-Type: application/http\r\nContent-ID: <{n}>\r\n\r\n"));
         body.push_str(&format!("GET {}?format={format} HTTP/1.1\r\n\r\n", url.path()));
     }

@@ -80,7 +80,7 @@ pub async fn users(client: GmailClient<'_>, cursors: &Cursors) -> Result<Directo
     url.query_pairs_mut()
         .extend_pairs(query)
         .extend_pairs(cursors.get(NEXT_PAGE_CURSOR).map(|token| ("pageToken", token)));
-    let page: UserList = client.get_url(0, GmailOperation::Users, url).await?;
+    let page: UserList = client.get(0, GmailOperation::Users, url).await?;
     let mut people: Vec<DirectoryPerson> = page.users.into_iter().map(person).collect::<Result<_, _>>()?;
     crate::people::keep_last_of_each_id(&mut people, |person| &person.id);
     let (cursors, is_last) = next_cursors(page.next_page_token);
@@ -98,7 +98,7 @@ pub async fn members(
     url.query_pairs_mut()
         .extend_pairs(query)
         .extend_pairs(cursors.get(NEXT_PAGE_CURSOR).map(|token| ("pageToken", token)));
-    let page: MemberList = client.get_url(0, GmailOperation::Group, url).await?;
+    let page: MemberList = client.get(0, GmailOperation::Group, url).await?;
     let people = page.members.into_iter().filter(GroupMember::is_user).filter_map(|member| member.id);
     let members = people.map(valid_id).collect::<Result<_, _>>()?;
     let (cursors, is_last) = next_cursors(page.next_page_token);

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::Outlook;
 use super::error_mapping::{GraphOperation, connector_error, is_token_rejected};
 use super::subscriptions::{GraphCaller, GraphReply};
-use crate::http::{HttpResponse, MAX_RESPONSE_BYTES, protocol, unavailable};
+use crate::http::{HttpResponse, protocol};
 use crate::oauth::{is_app_only, user};
 
 /// The part of an error response that is read at most.
@@ -170,7 +170,7 @@ impl GraphClient<'_> {
         };
         let response =
             self.send(1, operation, |outlook| outlook.http.client.get(url.clone()).header("Prefer", &prefer));
-        Ok(read_json(response.await?).await?)
+        Ok(response.await?.http.body.json().await?)
     }
 
     /// Gets bytes as a stream.
@@ -242,9 +242,9 @@ impl GraphCaller for GraphClient<'_> {
                 }
             });
             match response.await {
-                Ok(response) => {
+                Ok(mut response) => {
                     let status = response.http.status.as_u16();
-                    let body = if status == 204 { Value::Null } else { read_json(response).await? };
+                    let body = if status == 204 { Value::Null } else { response.http.body.json().await? };
                     Ok(GraphReply { status, body })
                 }
                 Err(GraphFailure { status: Some(status), body, .. })
@@ -256,15 +256,4 @@ impl GraphCaller for GraphClient<'_> {
             }
         })
     }
-}
-
-async fn read_json<T: DeserializeOwned>(mut response: GraphResponse) -> Result<T, ConnectorError> {
-    let bytes = response.http.body.read_whole(MAX_RESPONSE_BYTES).await?;
-    serde_json::from_slice(&bytes).map_err(|e| {
-        if e.is_eof() {
-            unavailable("the response ends too early")
-        } else {
-            protocol("the response is not the expected JSON")
-        }
-    })
 }
