@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use store::sql::jobs::{ClaimedJob, NewJob, StartTime};
-use store::{Store, TenantUnit};
+use store::{StorageFault, Store, StoreError, TenantUnit};
 
 use crate::RetryPolicy;
 
@@ -75,6 +75,11 @@ pub enum Completion {
     Done,
     /// The handler's writes and follow-up jobs: committed together with the job's completion or not at all.
     Commit(TenantUnit),
+    /// The job is parked with this unit until something wakes what is parked on `on`; `reason` is for people. The unit
+    /// must check that there is something to wait for: if it is refused, the job is tried again at once.
+    Park { unit: TenantUnit, on: String, reason: String },
+    /// The job becomes a dead letter with this unit: a retry cannot succeed.
+    GiveUp { unit: TenantUnit, class: &'static str, message: String },
 }
 
 /// The failure of an attempt.
@@ -89,11 +94,22 @@ pub enum JobError {
     /// The job has to wait for a limit or for a busy server; retried after the delay without spending an attempt.
     #[error("throttled for {0:?}")]
     Deferred(Duration),
+    /// The same, for something whose absence people should see.
+    #[error("{reason}")]
+    Waiting { delay: Duration, reason: String },
+    /// Storage failed. If it is certainly to blame, the job waits ever longer and spends no attempt; otherwise it has
+    /// failed, unless the owner of the kind finds out that storage takes nothing at all.
+    #[error("{message}")]
+    Storage { fault: StorageFault, message: String },
 }
 
 impl From<anyhow::Error> for JobError {
     fn from(e: anyhow::Error) -> Self {
-        Self::Failed { class: "error", message: format!("{e:#}") }
+        let message = format!("{e:#}");
+        match storage_fault(&e) {
+            Some(fault) => Self::Storage { fault, message },
+            None => Self::Failed { class: "error", message },
+        }
     }
 }
 
@@ -103,10 +119,22 @@ impl From<serde_json::Error> for JobError {
     }
 }
 
-impl From<store::StoreError> for JobError {
-    fn from(e: store::StoreError) -> Self {
-        Self::Failed { class: "store", message: e.to_string() }
+impl From<StoreError> for JobError {
+    fn from(e: StoreError) -> Self {
+        let message = e.to_string();
+        match e.storage_fault() {
+            Some(fault) => Self::Storage { fault, message },
+            None => Self::Failed { class: "store", message },
+        }
     }
+}
+
+/// Returns whether storage may be to blame for an error: the store, or a disk.
+pub fn storage_fault(e: &anyhow::Error) -> Option<StorageFault> {
+    e.chain().find_map(|cause| match cause.downcast_ref::<StoreError>() {
+        Some(e) => e.storage_fault(),
+        None => cause.is::<std::io::Error>().then_some(StorageFault::Possible),
+    })
 }
 
 /// A running job, as its handler sees it.

@@ -17,7 +17,7 @@ pub mod trace;
 pub mod worker;
 
 pub use domain::{RandomSource, SystemRandom};
-pub use kind::{Completion, Job, JobContext, JobError, JobKind, JobKinds, Pool, RunnableJob, new_job};
+pub use kind::{Completion, Job, JobContext, JobError, JobKind, JobKinds, Pool, RunnableJob, new_job, storage_fault};
 pub use lease_gate::{LeaseGate, OpenLeaseGate};
 pub use retry::RetryPolicy;
 pub use worker::{Worker, WorkerSettings, panic_message};

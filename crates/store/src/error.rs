@@ -49,7 +49,31 @@ pub enum StoreError {
     Other(Arc<str>),
 }
 
+/// Whose trouble a failed write is, as far as its error tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StorageFault {
+    /// The database is away or full: that says nothing about what was to be written.
+    Certain,
+    /// Blob storage, a disk or a setting may be at fault. A probe write tells.
+    Possible,
+}
+
+/// What [`StoreError::Full`] names when it is not the database.
+pub(crate) const BLOB_STORAGE: &str = "blob storage";
+
 impl StoreError {
+    /// Returns whether storage itself may be what failed, rather than this one operation.
+    pub fn storage_fault(&self) -> Option<StorageFault> {
+        match self {
+            Self::Full(what) if &**what == BLOB_STORAGE => Some(StorageFault::Possible),
+            Self::Unavailable(_) | Self::Busy(_) | Self::Full(_) => Some(StorageFault::Certain),
+            Self::BlobsUnavailable(_) | Self::Source(_) | Self::Refused(_) | Self::Misconfigured(_) => {
+                Some(StorageFault::Possible)
+            }
+            _ => None,
+        }
+    }
+
     pub fn corrupt(what: impl AsRef<str>) -> Self {
         Self::Corrupt(what.as_ref().into())
     }

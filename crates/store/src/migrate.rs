@@ -99,6 +99,12 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0014_last_message.sqlite.sql"),
         postgres: include_str!("../migrations/0014_last_message.postgres.sql"),
     },
+    Migration {
+        version: 15,
+        name: "own_trouble",
+        sqlite: include_str!("../migrations/0015_own_trouble.sqlite.sql"),
+        postgres: include_str!("../migrations/0015_own_trouble.postgres.sql"),
+    },
 ];
 
 /// The last migration that runs as the login itself; after it the tables belong to mailroom_system.

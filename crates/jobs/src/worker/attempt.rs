@@ -10,16 +10,26 @@ use futures_util::FutureExt;
 use jiff::Timestamp;
 use store::failpoint::Effect;
 use store::sql::jobs::{AfterFailure, AttemptFailure, AttemptOutcome, ClaimedJob, JobEnd, StopReason};
-use store::{Precondition, StoreError, TenantUnit};
+use store::{Precondition, StorageFault, StoreError, TenantUnit};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tracing::Instrument;
 
 use super::{Session, back_off, claimer, is_transient};
 use crate::kind::{Completion, JobContext, JobError, JobKind, Pool};
-use crate::{retry, trace};
+use crate::{RetryPolicy, retry, trace};
 
 /// The longest stored error: enough to understand it, little enough to store a million of them.
 const MAX_ERROR_MESSAGE_BYTES: usize = 4000;
+
+/// The outcome of a job that was parked.
+const PARKED: &str = "parked";
+
+/// Jobs that wait for the database. A restart takes seconds, freeing a disk a person.
+const DATABASE_RETRY: RetryPolicy =
+    RetryPolicy { max_retries: u32::MAX, first_delay: Duration::from_secs(1), max_delay: Duration::from_secs(300) };
+
+/// Claims after which a wait for the database grows no longer.
+const MAX_COUNTED_CLAIMS: u64 = 30;
 
 /// About half a minute, with growing delays; the session may end before.
 const MAX_SETTLE_TRIES: u32 = 25;
@@ -175,9 +185,31 @@ async fn settle(session: &Arc<Session>, kind: &JobKind, job: &Arc<ClaimedJob>, e
     match ended {
         // Counted by the completer.
         AttemptEnd::Verdict(Completion::Done) => session.complete_later(job.clone()).await,
-        AttemptEnd::Verdict(Completion::Commit(unit)) => commit(session, kind, job, unit).await,
+        AttemptEnd::Verdict(Completion::Commit(mut unit)) => {
+            unit.finish(job, JobEnd::Done, session.new_id());
+            commit(session, kind, job, unit, "done").await;
+        }
+        AttemptEnd::Verdict(Completion::Park { mut unit, on, reason }) => {
+            unit.park(job, &on, &reason);
+            commit(session, kind, job, unit, PARKED).await;
+        }
+        AttemptEnd::Verdict(Completion::GiveUp { mut unit, class, message }) => {
+            let failure = failure(kind, AttemptOutcome::Failed, class, &message);
+            log_failure(job, &failure, None);
+            unit.give_up(job, &failure, session.new_id());
+            commit(session, kind, job, unit, "dead").await;
+        }
         AttemptEnd::Error(JobError::Deferred(delay)) => {
-            record_settlement(session, kind, job, Settlement::Deferred(delay)).await;
+            record_settlement(session, kind, job, Settlement::Deferred(delay, None)).await;
+        }
+        AttemptEnd::Error(JobError::Waiting { delay, reason }) => {
+            record_settlement(session, kind, job, Settlement::Deferred(delay, Some(reason))).await;
+        }
+        AttemptEnd::Error(JobError::Storage { fault: StorageFault::Certain, message }) => {
+            wait_for_database(session, kind, job, &message).await;
+        }
+        AttemptEnd::Error(JobError::Storage { fault: StorageFault::Possible, message }) => {
+            fail(session, kind, job, AttemptOutcome::Failed, "storage", &message).await;
         }
         AttemptEnd::Error(JobError::Failed { class, message }) => {
             fail(session, kind, job, AttemptOutcome::Failed, class, &message).await;
@@ -198,28 +230,49 @@ async fn settle(session: &Arc<Session>, kind: &JobKind, job: &Arc<ClaimedJob>, e
     }
 }
 
-/// Commits the handler's unit together with the job's completion.
-async fn commit(session: &Arc<Session>, kind: &JobKind, job: &Arc<ClaimedJob>, mut unit: TenantUnit) {
-    unit.finish(job, JobEnd::Done, session.new_id());
+/// Commits the handler's unit together with what it says of the job: `outcome`.
+async fn commit(
+    session: &Arc<Session>,
+    kind: &JobKind,
+    job: &Arc<ClaimedJob>,
+    unit: TenantUnit,
+    outcome: &'static str,
+) {
     let unit = unit.seal();
     let mut tries = 0;
     loop {
         let committed = unit.commit_at(Effect::CommitJob).await;
         match committed {
-            Ok(_) => return count(kind, "done"),
+            Ok(_) => return count(kind, outcome),
             // Also when the previous commit succeeded and only its reply was lost.
             Err(StoreError::Precondition(Precondition::JobNotHeld)) => return count(kind, "lost"),
             // Put back, it is cancelled with the reason that was given for it.
             Err(StoreError::Precondition(Precondition::JobCancelled)) => {
-                return record_settlement(session, kind, job, Settlement::Deferred(Duration::ZERO)).await;
+                return record_settlement(session, kind, job, Settlement::Deferred(Duration::ZERO, None)).await;
+            }
+            // What it would wait for is over.
+            Err(StoreError::Precondition(_)) if outcome == PARKED => {
+                return record_settlement(session, kind, job, Settlement::Deferred(Duration::ZERO, None)).await;
             }
             Err(e) if is_transient(&e) => {
                 tries += 1;
                 back_off(tries, &*session.work.random).await;
             }
+            Err(e) if e.storage_fault() == Some(StorageFault::Certain) => {
+                return wait_for_database(session, kind, job, &e.to_string()).await;
+            }
             Err(e) => return fail(session, kind, job, AttemptOutcome::Failed, "store", &e.to_string()).await,
         }
     }
+}
+
+/// Defers a job for a database that is away or full, each time for longer.
+async fn wait_for_database(session: &Session, kind: &JobKind, job: &ClaimedJob, message: &str) {
+    tracing::warn!(job.id = %job.id, job.kind = job.kind, error = redact_for_log(message), "job waits for the database");
+    let claims = job.token.saturating_sub(1).min(MAX_COUNTED_CLAIMS);
+    let delay = DATABASE_RETRY.delay(claims, &*session.work.random).unwrap_or(DATABASE_RETRY.max_delay);
+    let reason = "the database is away or full".to_owned();
+    record_settlement(session, kind, job, Settlement::Deferred(delay, Some(reason))).await;
 }
 
 async fn fail(
@@ -249,7 +302,8 @@ fn failure(kind: &JobKind, outcome: AttemptOutcome, class: &str, message: &str) 
 enum Settlement {
     Retry(AttemptFailure, Duration),
     Dead(AttemptFailure),
-    Deferred(Duration),
+    /// With the reason, if people should see one.
+    Deferred(Duration, Option<String>),
     Cancelled(String),
 }
 
@@ -258,7 +312,7 @@ impl Settlement {
         match self {
             Self::Retry(..) => "retry",
             Self::Dead(_) => "dead",
-            Self::Deferred(_) => "throttled",
+            Self::Deferred(..) => "throttled",
             Self::Cancelled(_) => "cancelled",
         }
     }
@@ -269,7 +323,7 @@ impl Settlement {
         match self {
             Self::Retry(failure, delay) => system.fail_job(job, failure, AfterFailure::RetryIn(*delay), id).await,
             Self::Dead(failure) => system.fail_job(job, failure, AfterFailure::Dead, id).await,
-            Self::Deferred(delay) => system.defer_job(job, *delay).await,
+            Self::Deferred(delay, reason) => system.defer_job(job, *delay, reason.as_deref()).await,
             Self::Cancelled(reason) => system.end_cancelled(job, reason, id).await,
         }
     }
@@ -280,7 +334,7 @@ async fn record_settlement(session: &Session, kind: &JobKind, job: &ClaimedJob, 
     match &settlement {
         Settlement::Retry(failure, delay) => log_failure(job, failure, Some(session.store().clock().now() + *delay)),
         Settlement::Dead(failure) => log_failure(job, failure, None),
-        Settlement::Deferred(_) | Settlement::Cancelled(_) => {}
+        Settlement::Deferred(..) | Settlement::Cancelled(_) => {}
     }
     let mut tries = 0;
     loop {

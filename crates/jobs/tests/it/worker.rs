@@ -12,9 +12,9 @@ use jobs::{
     probe,
 };
 use serde::{Deserialize, Serialize};
-use store::Store;
 use store::sql::jobs::{JobRow, LimitChange, NewJob};
 use store::testing::{TestDatabase, WAIT_DEADLINE, on_each_database, wait_until};
+use store::{StorageFault, Store, StoreError};
 use tokio::sync::Semaphore;
 
 const SOON: RetryPolicy =
@@ -91,6 +91,46 @@ async fn failures_and_panics_are_retried_then_dead_letters() {
         let panicked = ("panicked".to_owned(), "the probe was told to panic".to_owned());
         assert_eq!(outcomes(&db.store, &panics).await, vec![panicked; 3]);
         assert_ne!(fails.fingerprint, panics.fingerprint);
+        worker.shut_down().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn job_spends_no_attempt_while_the_database_is_full() {
+    on_each_database(|db| async move {
+        let tenant = tenant(&db.store).await;
+        #[derive(Serialize, Deserialize)]
+        struct Write {
+            fault: bool,
+        }
+        impl Job for Write {
+            const KIND: &'static str = "write";
+        }
+        let write = JobKind::new(|context: jobs::JobContext, job: Write| async move {
+            let (fault, error) = if job.fault {
+                (StorageFault::Certain, StoreError::Full("the database".into()))
+            } else {
+                (StorageFault::Possible, StoreError::BlobsUnavailable("it does not answer".into()))
+            };
+            assert_eq!(error.storage_fault(), Some(fault));
+            let is_over = context.job.token > 3 && job.fault;
+            if is_over { Ok(Completion::Done) } else { Err(anyhow::Error::from(error).context("storing").into()) }
+        });
+        let waits = add(&db.store, tenant, new_job(&Write { fault: true }, &SystemClock, None).unwrap()).await;
+        let fails = add(&db.store, tenant, new_job(&Write { fault: false }, &SystemClock, None).unwrap()).await;
+        let worker = start(&db.store, JobKinds::default().with(write.with_retry(SOON)));
+
+        let fails = until_ended(&db.store, fails).await;
+        let waiting = until(&db.store, waits, |job| job.wait_reason.is_some()).await;
+        assert_eq!((fails.state, fails.attempt, fails.error_class.as_deref()), (JobState::Dead, 3, Some("storage")));
+        assert_eq!((waiting.attempt, waiting.wait_reason.as_deref()), (0, Some("the database is away or full")));
+        for _ in 0..3 {
+            until(&db.store, waits, |job| job.state == JobState::Retry || !job.is_live()).await;
+            db.store.system().retry_now(waits).await.unwrap();
+        }
+        let done = until(&db.store, waits, |job| job.state != JobState::Running).await;
+        assert!(done.attempt == 0 && outcomes(&db.store, &done).await.is_empty());
         worker.shut_down().await;
     })
     .await;

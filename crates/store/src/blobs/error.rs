@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use object_store::client::{HttpError, HttpErrorKind};
 
 use crate::StoreError;
-use crate::error::chain;
+use crate::error::{BLOB_STORAGE, chain};
 
 /// The same number on every Unix; the standard library has no name for it.
 const EIO: i32 = 5;
@@ -29,7 +29,7 @@ pub(super) fn error(key: &str, e: object_store::Error) -> StoreError {
 
 pub(super) fn of_io(kind: Option<ErrorKind>, text: &str) -> StoreError {
     match kind {
-        Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => StoreError::Full("blob storage".into()),
+        Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => StoreError::Full(BLOB_STORAGE.into()),
         Some(ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) => StoreError::Refused(
             format!("blob storage cannot be written ({text}); check the rights of the folder and that its disk is not read-only")
                 .into(),

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use domain::metrics as catalogue;
-use domain::{PackId, TenantId};
+use domain::{PackId, RandomSource, SystemRandom, TenantId, redact_for_log};
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use jiff::Timestamp;
@@ -27,6 +27,9 @@ use error::error;
 pub use pack::{BlobEncoding, BlobLocation, Pack, PackBuilder, PackMember, decode_blob};
 pub use remote::{RemoteKind, RemoteSettings};
 pub use stream::ReadError;
+
+/// As much as a small batch of mail: what is left on a full disk must not pass for room.
+const PROBE_BYTES: usize = 256 << 10;
 
 #[derive(Debug, Clone)]
 pub struct Blobs {
@@ -205,6 +208,16 @@ impl Blobs {
         let read = self.read_range(key, 0..2).await?;
         self.delete(key).await?;
         if read.as_ref() == b"ok" { Ok(()) } else { Err(StoreError::corrupt("blob storage gives back other bytes")) }
+    }
+
+    /// Writes a small object and deletes it: fails if blob storage takes nothing now. Where it may not delete, the object stays.
+    pub async fn probe(&self) -> Result<(), StoreError> {
+        let key = &format!("mailroom-probe-{:016x}", SystemRandom.next_u64());
+        self.write(key, vec![0; PROBE_BYTES]).await?;
+        if let Err(e) = self.delete(key).await {
+            tracing::debug!(error = redact_for_log(&e), "probe object not deleted");
+        }
+        Ok(())
     }
 
     fn is_remote(&self) -> bool {

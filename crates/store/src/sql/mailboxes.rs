@@ -174,6 +174,9 @@ impl TenantUnit {
             self.emit_event(kind, Some(after.id), serde_json::json!({"reason": null}));
         }
         self.write_row(before.version, after);
+        if (after.state, after.is_active) != (before.state, before.is_active) {
+            self.wake_parked_jobs(&after.id.to_string());
+        }
     }
 
     fn write_row(&mut self, known: u64, row: &Mailbox) {
@@ -295,6 +298,9 @@ impl TenantUnit {
             ),
             params![self.tenant, mailbox, to, reason.map(str::to_owned)],
         );
+        if to.is_synced() && !from.iter().all(|state| state.is_synced()) {
+            self.wake_parked_jobs(&mailbox.to_string());
+        }
     }
 }
 

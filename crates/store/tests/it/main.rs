@@ -5,6 +5,7 @@ mod blobs;
 mod copy;
 mod directories;
 mod events;
+mod failed_messages;
 mod ingest;
 mod isolation;
 mod jobs;

@@ -8,6 +8,7 @@ use store::sql::secrets::{SealedSecret, WrappedKey};
 use store::testing::{TestDatabase, on_each_database};
 use store::{Dialect, TenantStore, migrate};
 
+use crate::failed_messages::at_schema_14;
 use crate::samples::{blobs, email, record, tenant, time};
 
 /// What schema 11 has of a mailbox.
@@ -75,8 +76,9 @@ async fn old_mailbox(db: &TestDatabase, tenant: &TenantStore, provider: &str, ad
     OldMailbox { mailbox, email: new.id, secret }
 }
 
-/// Sets the schema back: migration 12 changes rows only, 13 can be applied again, and 14 added a column.
+/// Sets the schema back: migration 12 changes rows only, 13 can be applied again, and 14 and 15 added columns.
 async fn at_schema_11(db: &TestDatabase) {
+    at_schema_14(db).await;
     db.run("alter table sync_states drop column last_message_id").await;
     db.run("delete from schema_migrations where version > 11").await;
     assert_eq!(db.store.schema_version().await.unwrap(), 11);

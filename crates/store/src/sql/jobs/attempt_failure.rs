@@ -8,7 +8,7 @@ use super::finish::finish_held;
 use super::release::lock_key;
 use super::{ClaimedJob, JobEnd, later, unless_cancelled};
 use crate::failpoint::Effect;
-use crate::{Precondition, StoreError, SystemStore, Unit, params};
+use crate::{Dialect, Precondition, StoreError, SystemStore, TenantUnit, Unit, params};
 
 /// How an attempt failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +43,18 @@ pub enum AfterFailure {
     Dead,
 }
 
+impl TenantUnit {
+    /// Ends the job as a dead letter with this unit, or, if it is not held any more, refuses the unit.
+    pub fn give_up(&mut self, job: &ClaimedJob, failure: &AttemptFailure, successor: JobId) {
+        if let Some(key) = &job.order_key {
+            lock_key(&mut self.unit, job.tenant, key);
+        }
+        record_attempt(&mut self.unit, job, failure);
+        end_dead(&mut self.unit, self.store.dialect(), job, failure, successor);
+        self.enqueues = true;
+    }
+}
+
 impl SystemStore {
     /// Records a failed attempt; the job waits for the next one, or ends. Returns `false` if it was not held any more.
     pub async fn fail_job(
@@ -57,43 +69,18 @@ impl SystemStore {
             // In the order of all other units: the key, then the job.
             lock_key(&mut unit, job.tenant, key);
         }
-        unit.op_exactly(
-            1,
-            Precondition::JobNotHeld,
-            "insert into job_attempts (tenant_id, job_id, token, outcome, error_class, message, fingerprint, worker,
-                                       started_at, ended_at)
-             select tenant_id, id, token, $4, $5, $6, $7, worker, started_at, mailroom_now()
-             from jobs where tenant_id = $1 and id = $2 and token = $3 and state = 'running'",
-            params![
-                job.tenant,
-                job.id,
-                job.token,
-                failure.outcome.as_str(),
-                &failure.error_class,
-                &failure.message,
-                &failure.fingerprint
-            ],
-        );
+        record_attempt(&mut unit, job, failure);
         match then {
-            AfterFailure::RetryIn(delay) => self.put_back(&mut unit, job, delay, 1),
-            AfterFailure::Dead => {
-                // The last attempt is spent as well.
-                unit.op(
-                    "update jobs set attempt = attempt + 1 where tenant_id = $1 and id = $2 and token = $3",
-                    params![job.tenant, job.id, job.token],
-                );
-                let AttemptFailure { error_class, message, fingerprint, .. } = failure;
-                let end = JobEnd::Dead { reason: message, error_class, fingerprint };
-                finish_held(&mut unit, self.store.dialect(), job, end, successor);
-            }
+            AfterFailure::RetryIn(delay) => self.put_back(&mut unit, job, delay, 1, None),
+            AfterFailure::Dead => end_dead(&mut unit, self.store.dialect(), job, failure, successor),
         }
         self.end_attempt(unit).await
     }
 
-    /// Defers a job, because a service that it needs is busy. It spends no attempt.
-    pub async fn defer_job(&self, job: &ClaimedJob, delay: Duration) -> Result<bool, StoreError> {
+    /// Defers a job, because something that it needs is busy or away; `reason` is for people. It spends no attempt.
+    pub async fn defer_job(&self, job: &ClaimedJob, delay: Duration, reason: Option<&str>) -> Result<bool, StoreError> {
         let mut unit = Unit::default();
-        self.put_back(&mut unit, job, delay, 0);
+        self.put_back(&mut unit, job, delay, 0, reason);
         self.end_attempt(unit).await
     }
 
@@ -105,18 +92,18 @@ impl SystemStore {
     }
 
     /// Puts a job back into the queue. Its process has survived it, so it is no suspect any more.
-    fn put_back(&self, unit: &mut Unit, job: &ClaimedJob, delay: Duration, spent: u32) {
+    fn put_back(&self, unit: &mut Unit, job: &ClaimedJob, delay: Duration, spent: u32, reason: Option<&str>) {
         let run_at = later(self.store.dialect(), "$4");
         unit.op_exactly(
             1,
             Precondition::JobNotHeld,
             format!(
                 "update jobs set {}, run_at = {run_at}, attempt = attempt + $5, worker = null,
-                    is_marked = false, suspected = 0
+                    is_marked = false, suspected = 0, wait_reason = $6
                  where tenant_id = $1 and id = $2 and token = $3 and state = 'running'",
                 unless_cancelled("retry")
             ),
-            params![job.tenant, job.id, job.token, u64::try_from(delay.as_millis()).unwrap_or(u64::MAX), spent],
+            params![job.tenant, job.id, job.token, u64::try_from(delay.as_millis()).unwrap_or(u64::MAX), spent, reason],
         );
     }
 
@@ -130,4 +117,36 @@ impl SystemStore {
         self.store.notifications.notify_local();
         Ok(held)
     }
+}
+
+/// Records a failed attempt, or refuses the unit if the job is not held any more.
+fn record_attempt(unit: &mut Unit, job: &ClaimedJob, failure: &AttemptFailure) {
+    unit.op_exactly(
+        1,
+        Precondition::JobNotHeld,
+        "insert into job_attempts (tenant_id, job_id, token, outcome, error_class, message, fingerprint, worker,
+                                   started_at, ended_at)
+         select tenant_id, id, token, $4, $5, $6, $7, worker, started_at, mailroom_now()
+         from jobs where tenant_id = $1 and id = $2 and token = $3 and state = 'running'",
+        params![
+            job.tenant,
+            job.id,
+            job.token,
+            failure.outcome.as_str(),
+            &failure.error_class,
+            &failure.message,
+            &failure.fingerprint
+        ],
+    );
+}
+
+/// Ends a job whose last attempt has failed, which is spent as well.
+fn end_dead(unit: &mut Unit, dialect: Dialect, job: &ClaimedJob, failure: &AttemptFailure, successor: JobId) {
+    unit.op(
+        "update jobs set attempt = attempt + 1 where tenant_id = $1 and id = $2 and token = $3",
+        params![job.tenant, job.id, job.token],
+    );
+    let AttemptFailure { error_class, message, fingerprint, .. } = failure;
+    let end = JobEnd::Dead { reason: message, error_class, fingerprint };
+    finish_held(unit, dialect, job, end, successor);
 }

@@ -165,7 +165,7 @@ const CAN_MOVE: &str = "
 
 /// Jobs whose blocker count does not match their live parents and the job before them in the order of their key.
 const BLOCKED: &str = "
-    select count(*) from jobs j where j.state = 'blocked' and (
+    select count(*) from jobs j where j.state = 'blocked' and j.parked_on is null and (
         j.blockers <= 0
         or j.blockers <> case when j.is_behind then 1 else 0 end + (
             select count(*) from job_edges e join jobs p on p.tenant_id = e.tenant_id and p.id = e.parent_id

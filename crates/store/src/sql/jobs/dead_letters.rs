@@ -123,7 +123,7 @@ impl SystemStore {
         self.query(sql, conditions.params).await?.iter().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()
     }
 
-    async fn replay_batch(
+    pub(in crate::sql) async fn replay_batch(
         &self,
         jobs: &[(TenantId, JobId)],
         begun: u64,

@@ -17,6 +17,15 @@ pub enum WaitReason {
         at: Timestamp,
         failures: u64,
     },
+    /// Something that it needs is away; it has not failed.
+    Waiting {
+        until: Timestamp,
+        reason: String,
+    },
+    /// It is woken when this is over.
+    Parked {
+        reason: String,
+    },
     /// Its mailbox must not be synced before this time.
     MailboxPaused {
         until: Timestamp,
@@ -86,6 +95,8 @@ impl WaitReason {
             Self::NotDue { at, failures: 0 } => format!("It is not due before {at:.0}."),
             Self::NotDue { at, failures: 1 } => format!("It failed once and is tried again at {at:.0}."),
             Self::NotDue { at, failures } => format!("It failed {failures} times and is tried again at {at:.0}."),
+            Self::Waiting { until, reason } => format!("It waits until {until:.0}: {reason}."),
+            Self::Parked { reason } => format!("It is parked: {reason}. It is woken when that changes."),
             Self::MailboxPaused { until, reason } => format!("Its mailbox waits until {until:.0}: {reason}."),
             Self::BehindOthers { jobs: 1 } => "One job of its tenant and kind was ready before it.".to_owned(),
             Self::BehindOthers { jobs } => format!("{jobs} jobs of its tenant and kind were ready before it."),
@@ -162,10 +173,14 @@ impl SystemStore {
                 if let Some(SyncPause { until, reason }) = self.mailbox_pause(&job).await? {
                     reasons.push(WaitReason::MailboxPaused { until, reason });
                 }
-                reasons.push(WaitReason::NotDue { at, failures: job.attempt });
+                reasons.push(match &job.wait_reason {
+                    Some(reason) => WaitReason::Waiting { until: at, reason: reason.clone() },
+                    None => WaitReason::NotDue { at, failures: job.attempt },
+                });
                 reasons.extend(self.stops(&job).await?);
             }
             JobState::Blocked => {
+                reasons.extend(job.wait_reason.clone().map(|reason| WaitReason::Parked { reason }));
                 reasons.extend(self.blockers(&job).await?);
                 reasons.extend(self.stops(&job).await?);
             }

@@ -36,6 +36,8 @@ pub struct JobRow {
     pub blockers: u64,
     /// Why it is dead or cancelled, or is to be cancelled.
     pub reason: Option<String>,
+    /// Why it waits without having failed.
+    pub wait_reason: Option<String>,
     pub error_class: Option<String>,
     pub fingerprint: Option<String>,
     pub traceparent: Option<String>,
@@ -266,10 +268,16 @@ impl JobTable {
 /// Returns the same columns for both tables; those that a table lacks are null.
 fn columns(table: JobTable) -> String {
     let (run_at, ended_at, suspected, keys, reasons) = match table {
-        JobTable::Live => {
-            ("j.run_at", "null", "j.suspected", "j.unique_key, j.order_key, j.blockers", "j.cancel_reason, null, null")
+        JobTable::Live => (
+            "j.run_at",
+            "null",
+            "j.suspected",
+            "j.unique_key, j.order_key, j.blockers",
+            "j.cancel_reason, null, null, j.wait_reason",
+        ),
+        JobTable::Finished => {
+            ("null", "j.ended_at", "0", "null, null, 0", "j.reason, j.error_class, j.fingerprint, null")
         }
-        JobTable::Finished => ("null", "j.ended_at", "0", "null, null, 0", "j.reason, j.error_class, j.fingerprint"),
     };
     format!(
         "j.id, j.tenant_id, j.kind, j.lane, j.state, j.payload, j.attempt, j.abandoned, {suspected}, {run_at}, j.created_at,
@@ -334,7 +342,8 @@ fn job(row: &Row) -> Result<JobRow, StoreError> {
         reason: row.get(17)?,
         error_class: row.get(18)?,
         fingerprint: row.get(19)?,
-        traceparent: row.get(20)?,
+        wait_reason: row.get(20)?,
+        traceparent: row.get(21)?,
     })
 }
 

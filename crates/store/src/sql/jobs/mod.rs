@@ -12,6 +12,7 @@ mod diagnosis;
 mod enqueue;
 mod finish;
 mod inspect;
+mod parking;
 #[cfg(feature = "testing")]
 mod probe;
 mod prune;

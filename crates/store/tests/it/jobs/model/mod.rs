@@ -317,7 +317,7 @@ impl<'a> ModelRun<'a> {
         let delay = if is_due { Duration::ZERO } else { Duration::from_secs(3600) };
         let held = self.model.holds(&job);
         let put = match spent {
-            0 => self.system().defer_job(&job, delay).await,
+            0 => self.system().defer_job(&job, delay, None).await,
             _ => self.system().fail_job(&job, &failure(), AfterFailure::RetryIn(delay), new_id()).await,
         };
         assert_eq!(put.unwrap(), held);
