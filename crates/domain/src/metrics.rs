@@ -110,6 +110,8 @@ catalogue! {
     // Storage, events, HTTP.
     DATABASE_UP = Gauge "mailroom_database_up" [] "web/src/metrics.rs"
         "1 if the database answered this scrape, 0 if not; then gauges over the database are as they were before."
+    STORAGE_TROUBLE = Gauge "mailroom_storage_trouble" ["part"] "engine/src/storage_health.rs"
+        "1 while this process cannot write to a part of our own storage (`blobs`, `disk`), so that work waits for it; else 0."
     BLOB_SECONDS = Histogram "mailroom_blob_seconds" ["op"] "store/src/blobs/mod.rs"
         "Duration of operations of the blob storage, by operation."
     WEBHOOK_DELIVERIES = Counter "mailroom_webhook_deliveries_total" ["outcome"] "engine/src/delivery/webhooks/deliver.rs"

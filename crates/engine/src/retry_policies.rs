@@ -26,6 +26,11 @@ pub(crate) const SYNC_RETRY: RetryPolicy =
 pub(crate) const UNAVAILABLE_RETRY: RetryPolicy =
     RetryPolicy { max_retries: u32::MAX, first_delay: SECOND, max_delay: FIVE_MINUTES };
 
+/// The pauses between two probe writes to storage that takes none. A disk is freed by a person, and a bucket is back within
+/// minutes.
+pub(crate) const STORAGE_FIRST_PAUSE: Duration = Duration::from_secs(5);
+pub(crate) const STORAGE_MAX_PAUSE: Duration = FIVE_MINUTES;
+
 /// Watches that a provider refuses: after one minute, two, four, and every hour at last. Without a watch a mailbox is
 /// only slower.
 pub(crate) const WATCH_RETRY: RetryPolicy =

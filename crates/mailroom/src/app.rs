@@ -15,7 +15,7 @@ use engine::operations::{Origin, Refusal};
 use engine::sync::push::PushReceiver;
 use engine::sync::redis_gate::RedisGate;
 use engine::sync::{SyncSettings, Syncer};
-use engine::{Cpu, Engine, Vault};
+use engine::{Cpu, Engine, StorageHealth, Vault};
 use futures_util::future::BoxFuture;
 use jiff::SignedDuration;
 use jobs::{JobKinds, LeaseGate, OpenLeaseGate, SystemRandom, Worker, WorkerSettings};
@@ -107,6 +107,7 @@ pub async fn open(config: &Config) -> Result<Engine, Failure> {
         limits: config.limits.clone(),
         spool: Spool::new(&config.data_dir.join("spool")),
         cpu: Cpu::all_cores(),
+        storage: StorageHealth::default(),
         max_database_wait: config.import.patience,
     })
 }

@@ -18,7 +18,7 @@ use engine::credentials::secrets::KeySource;
 use engine::jobs::RetentionPeriods;
 use engine::operations::mailboxes::ConnectRequest;
 use engine::sync::{ListHistory, ListMailbox, SyncMailbox, SyncSettings, Syncer};
-use engine::{Cpu, Engine, Vault};
+use engine::{Cpu, Engine, StorageHealth, Vault};
 use jiff::SignedDuration;
 use jobs::{Job, JobKind, JobKinds, SystemRandom, Worker, new_job};
 use outbound::Gateway;
@@ -150,6 +150,7 @@ pub fn engine(store: &Store, folder: &Path) -> Engine {
         limits: MessageLimits::default(),
         spool: Spool::new(&folder.join("spool")),
         cpu: Cpu::all_cores(),
+        storage: StorageHealth::default(),
         max_database_wait: Duration::ZERO,
     }
 }
@@ -404,8 +405,9 @@ impl TestApp {
             Dialect::Postgres => format!("mailroom_now() + interval '{seconds} seconds'"),
             Dialect::Sqlite => format!("strftime('%Y-%m-%dT%H:%M:%fZ', mailroom_now(), '{seconds} seconds')"),
         };
-        let left =
-            format!("select 1 from jobs where state <> 'scheduled' and (state <> 'retry' or run_at < (select {soon}))");
+        let left = format!(
+            "select 1 from jobs where parked_on is null and state <> 'scheduled' and (state <> 'retry' or run_at < (select {soon}))"
+        );
         wait_until("no job is left to do", async || self.db.rows(&left).await.is_empty()).await;
     }
 

@@ -449,7 +449,9 @@ impl ScriptedConnector {
             None => return self.reply::<()>(ConnectorMethod::Fetch, None).await,
         };
         sink.begin(id);
-        sink.write(&message.bytes).unwrap();
+        if sink.write(&message.bytes).is_err() {
+            return Err(ConnectorError::Unavailable("the message cannot be stored locally".to_owned()));
+        }
         let meanwhile = self.scripts.lock().unwrap().before_message_end.take();
         if let Some(meanwhile) = meanwhile {
             meanwhile.await;

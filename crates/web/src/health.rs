@@ -18,8 +18,16 @@ pub(crate) async fn healthz() -> Json<Value> {
 
 pub(crate) async fn readyz(State(app): State<App>) -> (StatusCode, Json<Value>) {
     match not_ready_reason(&app).await {
-        None => (StatusCode::OK, Json(json!({"status": "ready"}))),
+        None => (StatusCode::OK, Json(ready(&app))),
         Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, Json(json!({"status": "not ready", "reason": reason}))),
+    }
+}
+
+/// Our own storage being in trouble takes nothing away from what this process answers, so it stays ready and says so.
+fn ready(app: &App) -> Value {
+    match app.engine.storage_trouble() {
+        None => json!({"status": "ready"}),
+        Some(trouble) => json!({"status": "ready", "trouble": trouble.reason()}),
     }
 }
 

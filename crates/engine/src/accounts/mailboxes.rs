@@ -6,12 +6,14 @@ use store::StoreError;
 use store::sql::jobs::NewJob;
 use store::sql::mailboxes::Mailbox;
 use store::sql::secrets::SealedSecret;
+use store::sql::sync::FailedMessages;
 
 use crate::Engine;
 use crate::sync::{FetchEmails, SyncMailbox};
 
-/// Messages per commit when failed ones are requested again.
-const BATCH_MESSAGES: u64 = 1000;
+/// Messages per commit when failed ones are requested again. Many, because each time the jobs of the mailbox are looked
+/// through.
+const BATCH_MESSAGES: u64 = 5000;
 
 impl Engine {
     /// Opens the secret of a mailbox, if it has one.
@@ -68,12 +70,17 @@ impl Engine {
         Ok(!mailbox.is_active && !self.store.tenant(mailbox.tenant_id).has_owner(mailbox.id).await?)
     }
 
-    /// Enqueues fetches of the failed messages of a mailbox.
-    pub(crate) async fn fetch_failed(&self, tenant: TenantId, mailbox: MailboxId) -> anyhow::Result<()> {
+    /// Enqueues fetches of failed messages of a mailbox, but for those that a live job is to fetch.
+    pub(crate) async fn fetch_failed(
+        &self,
+        tenant: TenantId,
+        mailbox: MailboxId,
+        which: FailedMessages,
+    ) -> anyhow::Result<()> {
         let store = self.store.tenant(tenant);
         let mut after = String::new();
         loop {
-            let failed = store.list_failed_messages(mailbox, &after, BATCH_MESSAGES).await?;
+            let failed = store.list_failed_messages(mailbox, which, &after, BATCH_MESSAGES).await?;
             let Some(last) = failed.last().cloned() else { return Ok(()) };
             after = last;
             let mut unit = store.write();

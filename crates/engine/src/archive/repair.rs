@@ -4,8 +4,11 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use content::spool::SpoolableBytes;
-use serde::Serialize;
+use domain::{Clock, Lane};
+use jobs::{Job, new_job};
+use serde::{Deserialize, Serialize};
 use store::blobs::BlobLocation;
+use store::sql::jobs::{NewJob, OnConflict, StartTime, UniqueKey};
 use store::sql::mailboxes::Mailbox;
 use store::{StoreError, TenantStore};
 
@@ -27,6 +30,25 @@ pub struct RepairReport {
     pub problems: Vec<String>,
 }
 
+/// Completes the emails of its tenant that lack bytes, once blob storage takes some; as a job of the system, requests that
+/// for each tenant.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RetryBlobs {}
+
+impl Job for RetryBlobs {
+    const KIND: &'static str = "retry_blobs";
+    const LANE: Lane = Lane::Low;
+}
+
+impl RetryBlobs {
+    /// Requests it; one per tenant is live at a time, so nothing is requested twice from a provider.
+    pub fn request(clock: &dyn Clock, when: StartTime) -> Result<NewJob, serde_json::Error> {
+        let job = new_job(&Self {}, clock, None)?;
+        let unique = Some(UniqueKey { key: Self::KIND.to_owned(), policy: OnConflict::Merge });
+        Ok(NewJob { unique, when, ..job })
+    }
+}
+
 impl Engine {
     /// Stores missing attachments from the stored originals; what is stored is not written again. An email without its
     /// original needs its message once more from its source.
@@ -36,7 +58,8 @@ impl Engine {
         mailbox: &Arc<Mailbox>,
         progress: &Progress,
     ) -> anyhow::Result<RepairReport> {
-        let mut report = RepairReport::default();
+        let without_original = store.count_emails_without_original(mailbox.id).await?;
+        let mut report = RepairReport { without_original, ..RepairReport::default() };
         let mut after = None;
         loop {
             let found = store.list_incomplete_emails(mailbox.id, after, EMAILS_PER_UNIT).await?;
@@ -44,10 +67,6 @@ impl Engine {
             after = Some(last.id);
             let mut messages = Vec::new();
             for email in found {
-                if !email.raw_is_stored {
-                    report.without_original += 1;
-                    continue;
-                }
                 // It was removed meanwhile.
                 let Some(place) = store.find_blob(email.raw_sha256).await? else { continue };
                 let raw = match self.read_data(store, place).await {

@@ -13,6 +13,12 @@ impl RunnableJob for FetchForgotten {
     type Services = ();
 
     async fn run(self, ctx: JobContext, (): Self::Services) -> Result<Completion, JobError> {
+        if ctx.tenant() == TenantId::SYSTEM {
+            let woken = ctx.store.system().wake_stranded_jobs().await?;
+            if woken > 0 {
+                tracing::warn!(jobs = woken, "parked jobs had nothing to wait for; woken");
+            }
+        }
         let only = Some(ctx.tenant()).filter(|tenant| *tenant != TenantId::SYSTEM);
         for (tenant, mailbox) in ctx.store.system().list_mailboxes_without_fetches(only).await? {
             ctx.report_progress();

@@ -29,8 +29,9 @@ use std::time::Duration;
 
 use domain::TenantId;
 use jiff::SignedDuration;
-use jobs::{Job, JobKind, JobKinds, RunnableJob, noop};
+use jobs::{Completion, Job, JobContext, JobError, JobKind, JobKinds, RunnableJob, noop};
 use serde_json::json;
+use store::StorageFault;
 use store::sql::jobs::JobRetention;
 use store::sql::schedules::{MissedPolicy, NewSchedule, OverlapPolicy};
 
@@ -41,13 +42,13 @@ pub use prune_jobs::PruneJobs;
 pub use prune_records::PruneRecords;
 pub use prune_webhooks::PruneWebhooks;
 pub use renew_watches::RenewWatches;
-pub use retry_blobs::RetryBlobs;
 pub use revoke_grant::RevokeGrant;
 pub use upkeep::Upkeep;
 
 use crate::Engine;
 use crate::accounts::erasure::{EraseMailbox, EraseTenant};
 use crate::archive::reindex::Reindex;
+use crate::archive::repair::RetryBlobs;
 use crate::directory::DiscoverDirectory;
 use crate::sync::{
     FetchEmails, FetchFailed, FetchForgotten, ListHistory, ListMailbox, PollMailboxes, StopWatch, SyncMailbox, Syncer,
@@ -71,45 +72,65 @@ pub fn kinds(syncer: &Syncer, keep: RetentionPeriods) -> JobKinds {
     // A job that crashes on demand.
     #[cfg(feature = "testing")]
     let kinds = kinds.with(jobs::probe::probe(jobs::RetryPolicy::default()));
+    let engine = &syncer.engine;
     kinds
         .with(noop::kind())
-        .with(of::<CheckCompleteness>(syncer))
-        .with(of::<DiscoverDirectory>(syncer))
-        .with(of::<FetchEmails>(syncer))
-        .with(of::<ListHistory>(syncer))
-        .with(of::<ListMailbox>(syncer))
-        .with(of::<PollMailboxes>(syncer))
-        .with(of::<RevokeGrant>(syncer))
-        .with(of::<StopWatch>(syncer))
-        .with(of::<SyncMailbox>(syncer))
-        .with(of::<WatchMailbox>(syncer))
+        .with(of::<CheckCompleteness>(engine, syncer))
+        .with(of::<DiscoverDirectory>(engine, syncer))
+        .with(of::<FetchEmails>(engine, syncer))
+        .with(of::<ListHistory>(engine, syncer))
+        .with(of::<ListMailbox>(engine, syncer))
+        .with(of::<PollMailboxes>(engine, syncer))
+        .with(of::<RevokeGrant>(engine, syncer))
+        .with(of::<StopWatch>(engine, syncer))
+        .with(of::<SyncMailbox>(engine, syncer))
+        .with(of::<WatchMailbox>(engine, syncer))
 }
 
 /// Adds the kinds that need no provider.
 fn kinds_of_engine(kinds: JobKinds, engine: &Engine, keep: RetentionPeriods) -> JobKinds {
     kinds
-        .with(of::<Collect>(&(engine.clone(), keep.blobs)))
-        .with(of::<DiscoverDirectories>(engine))
-        .with(of::<EraseMailbox>(engine))
-        .with(of::<EraseTenant>(engine))
-        .with(of::<FetchFailed>(engine))
-        .with(of::<FetchForgotten>(&()))
-        .with(of::<PruneJobs>(&keep.jobs))
-        .with(of::<PruneRecords>(&keep.events))
-        .with(of::<PruneWebhooks>(&keep.deliveries))
-        .with(of::<Reindex>(engine))
-        .with(of::<RenewWatches>(engine))
-        .with(of::<RetryBlobs>(engine))
-        .with(of::<Upkeep>(&()))
+        .with(of::<Collect>(engine, &(engine.clone(), keep.blobs)))
+        .with(of::<DiscoverDirectories>(engine, engine))
+        .with(of::<EraseMailbox>(engine, engine))
+        .with(of::<EraseTenant>(engine, engine))
+        .with(of::<FetchFailed>(engine, engine))
+        .with(of::<FetchForgotten>(engine, &()))
+        .with(of::<PruneJobs>(engine, &keep.jobs))
+        .with(of::<PruneRecords>(engine, &keep.events))
+        .with(of::<PruneWebhooks>(engine, &keep.deliveries))
+        .with(of::<Reindex>(engine, engine))
+        .with(of::<RenewWatches>(engine, engine))
+        .with(of::<RetryBlobs>(engine, engine))
+        .with(of::<Upkeep>(engine, &()))
 }
 
-fn of<J: RunnableJob>(services: &J::Services) -> JobKind {
-    JobKind::of::<J>(services.clone())
+/// Returns a kind whose jobs wait while our own storage takes no writes, and spend no attempt by that.
+fn of<J: RunnableJob>(engine: &Engine, services: &J::Services) -> JobKind {
+    let (engine, services) = (engine.clone(), services.clone());
+    JobKind::new(move |ctx, job: J| run_judged(engine.clone(), job, ctx, services.clone()))
+        .in_pool(J::POOL)
+        .with_retry(J::RETRY)
+        .with_timeouts(J::DEADLINE, J::PROGRESS_DEADLINE)
+}
+
+async fn run_judged<J: RunnableJob>(
+    engine: Engine,
+    job: J,
+    ctx: JobContext,
+    services: J::Services,
+) -> Result<Completion, JobError> {
+    match job.run(ctx, services).await {
+        Err(JobError::Storage { fault: StorageFault::Possible, message }) => {
+            Err(engine.judge_storage_error(message).await)
+        }
+        ended => ended,
+    }
 }
 
 /// Returns the kinds of a process that does nothing but reindex.
 pub fn reindex_kinds(engine: &Engine) -> JobKinds {
-    JobKinds::default().with(of::<Reindex>(engine))
+    JobKinds::default().with(of::<Reindex>(engine, engine))
 }
 
 /// Returns the recurring jobs. They run at odd minutes, so that not all installations wake up together.

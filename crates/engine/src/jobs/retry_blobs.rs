@@ -1,39 +1,67 @@
 //! The job that stores bytes which blob storage could not take before.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
-use domain::Lane;
-use jobs::{Completion, Job, JobContext, JobError, RunnableJob};
-use serde::{Deserialize, Serialize};
+use domain::{MailboxId, TenantId, redact_for_log};
+use jobs::{Completion, JobContext, JobError, RunnableJob};
+use store::TenantStore;
+use store::sql::jobs::StartTime;
+use store::sql::sync::{DeadFetches, FailedMessages};
 
+use crate::archive::repair::RetryBlobs;
 use crate::{Engine, Progress};
 
-/// Completes the emails of all tenants that lack bytes.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct RetryBlobs {}
-
-impl Job for RetryBlobs {
-    const KIND: &'static str = "retry_blobs";
-    const LANE: Lane = Lane::Low;
-}
+/// When a message is fetched again that failed for storage, though storage took other things: it may be too large for what
+/// is left of a disk, and must not be downloaded all the time.
+const STORAGE_REPLAY_DELAY: Duration = Duration::from_secs(6 * 3600);
 
 impl RunnableJob for RetryBlobs {
     type Services = Engine;
 
     async fn run(self, ctx: JobContext, engine: Self::Services) -> Result<Completion, JobError> {
-        for tenant in engine.store.system().list_tenants().await? {
-            let store = engine.store.tenant(tenant.id);
-            for mailbox in store.list_mailboxes().await? {
-                ctx.report_progress();
-                let mailbox = Arc::new(mailbox);
-                let repaired = engine.retry_blobs(&store, &mailbox, &Progress::default()).await;
-                let repaired = repaired.with_context(|| format!("tenant {}", tenant.id))?;
-                if repaired.completed > 0 {
-                    tracing::info!(tenant.id = %tenant.id, mailbox.id = %mailbox.id, completed = repaired.completed, "incomplete emails completed");
-                }
-            }
+        if ctx.tenant() == TenantId::SYSTEM {
+            return request_for_all(&ctx).await;
         }
+        if let Some(trouble) = engine.check_storage().await {
+            return Err(trouble.into_job_error(ctx.store.clock().now()));
+        }
+        let store = ctx.store.tenant(ctx.tenant());
+        for mailbox in store.list_incomplete_mailboxes().await? {
+            ctx.report_progress();
+            complete_mailbox(&engine, &store, mailbox).await?;
+        }
+        let letters = DeadFetches::OfStorage { age: STORAGE_REPLAY_DELAY };
+        ctx.store.system().replay_dead_fetches(ctx.tenant(), letters).await?;
+        engine.notify_workers().await;
         Ok(Completion::Done)
     }
+}
+
+async fn request_for_all(ctx: &JobContext) -> Result<Completion, JobError> {
+    for tenant in ctx.store.system().list_tenants_with_missing_bytes().await? {
+        ctx.report_progress();
+        let mut unit = ctx.store.system().write_for(tenant);
+        unit.enqueue(vec![RetryBlobs::request(ctx.store.clock(), StartTime::Now)?]);
+        unit.commit().await?;
+    }
+    Ok(Completion::Done)
+}
+
+/// Completes emails from their originals, and requests the messages of those whose originals are missing too.
+async fn complete_mailbox(engine: &Engine, store: &TenantStore, mailbox: MailboxId) -> anyhow::Result<()> {
+    let Some(mailbox) = store.find_mailbox(&mailbox.to_string()).await?.map(Arc::new) else { return Ok(()) };
+    let repaired = engine.retry_blobs(store, &mailbox, &Progress::default()).await;
+    let repaired = repaired.with_context(|| format!("mailbox {}", mailbox.id))?;
+    if repaired.completed > 0 {
+        tracing::info!(tenant.id = %store.id, mailbox.id = %mailbox.id, completed = repaired.completed, "incomplete emails completed");
+    }
+    for problem in &repaired.problems {
+        tracing::warn!(tenant.id = %store.id, mailbox.id = %mailbox.id, error = redact_for_log(problem), "email not completed");
+    }
+    if repaired.without_original > 0 && mailbox.provider.capabilities().is_remote && mailbox.is_sync_enabled() {
+        engine.fetch_failed(store.id, mailbox.id, FailedMessages::WithoutBytes).await?;
+    }
+    Ok(())
 }

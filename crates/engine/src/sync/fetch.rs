@@ -6,19 +6,21 @@ use std::time::Duration;
 use content::spool::{Spool, SpoolBuffer};
 use domain::connector::{ConnectorFuture, FetchRequest, MessageMetadata, MessageSink, SeenMessage};
 use domain::metrics as catalogue;
-use domain::{Clock, ConnectorError, Lane, MailboxId, MailboxState, Provider};
+use domain::{Clock, ConnectorError, Lane, MailboxId, MailboxState, Provider, redact_for_log};
 use jobs::{Completion, Job, JobContext, JobError, new_job};
 use serde::{Deserialize, Serialize};
 use store::sql::jobs::{NewJob, StartTime};
 use store::sql::mailboxes::Mailbox;
 use store::sql::sync::QueuedMessage;
-use store::{Precondition, StoreError, TenantStore, TenantUnit};
+use store::{Precondition, StorageFault, StoreError, TenantStore, TenantUnit};
 
 use super::placements::{FetchOutcome, PlacedBatch, PlacementsByMessage};
-use super::{MailboxSession, Syncer, job_error, states};
+use super::{MIN_RECORDED_PAUSE, MailboxSession, OPERATOR_RETRY_DELAY, Syncer, job_error, states};
 use crate::Engine;
 use crate::archive::ingest::{FetchedMessage, IncomingMessage, MessageSource, PreparedBatch};
+use crate::archive::repair::RetryBlobs;
 use crate::retry_policies::MAX_FETCH_ATTEMPTS;
+use crate::storage_health::{StoragePart, StorageTrouble};
 use outbound::limits::PROVIDER_RESERVE_BYTES;
 use outbound::memory_budget::MemoryReservation;
 
@@ -69,11 +71,14 @@ const SPOOL_ABOVE_BYTES_IN_LARGE_BATCH: usize = 64 << 10;
 const MAX_PERMIT_WAIT: Duration = Duration::from_secs(5);
 const PERMIT_RETRY_DELAY: Duration = Duration::from_secs(2);
 
-/// When messages of a mailbox that is paused or needs a person are tried again.
-const PAUSED_RETRY_DELAY: Duration = Duration::from_secs(60);
+/// When messages of a mailbox are tried again that this process cannot open: its provider is not configured here, or its
+/// tenant was switched off this moment.
+const UNOPENED_RETRY_DELAY: Duration = Duration::from_secs(60);
 
-/// When a message is fetched once more whose bytes blob storage could not take.
-const BLOB_RETRY_DELAY: Duration = Duration::from_secs(60);
+/// When the bytes are asked for again that blob storage could not take.
+const BLOB_RETRY_DELAY: Duration = Duration::from_secs(10);
+
+const OVERSIZED: &str = "the message is larger than limits.message_size";
 
 impl FetchEmails {
     /// Splits messages into batches by count and size; a large message is alone.
@@ -101,8 +106,10 @@ impl Syncer {
     /// Fetches, parses and stores the messages of a batch.
     pub(crate) async fn fetch(&self, ctx: &JobContext, job: FetchEmails) -> Result<Completion, JobError> {
         let store = self.engine.store.tenant(ctx.tenant());
-        let Some(session) = self.open(ctx.tenant(), job.mailbox).await? else {
-            return reschedule_or_drop(&store, job.mailbox).await;
+        let session = match self.open(ctx.tenant(), job.mailbox).await {
+            Ok(Some(session)) => session,
+            Ok(None) => return park_or_drop(&store, job.mailbox).await,
+            Err(e) => return Err(unopened(ctx, job.mailbox, e)),
         };
         let queued = store.list_queued_messages(job.mailbox, job.messages.clone()).await?;
         if queued.is_empty() {
@@ -113,10 +120,11 @@ impl Syncer {
             return split_into_singles(ctx, &queued, job.mailbox);
         }
         if ctx.job.attempt >= MAX_FETCH_ATTEMPTS {
-            let mut unit = store.write();
-            let messages = queued.into_iter().map(|queued| queued.message).collect();
-            unit.fail_messages(job.mailbox, messages, "the message could not be stored; see the attempts of its job");
-            return Ok(Completion::Commit(unit));
+            let message = "the message could not be stored; see the attempts before".to_owned();
+            return Ok(give_up(&store, job.mailbox, &queued, "attempts", message));
+        }
+        if let Some(trouble) = self.find_disk_trouble().await {
+            return Err(self.wait_for_storage(&store, job.mailbox, trouble).await?);
         }
         let mailbox = (session.mailbox.id, session.mailbox.provider);
         let Some(permit) = self.fetch_limiter.acquire(mailbox, ctx.job.lane, MAX_PERMIT_WAIT).await else {
@@ -129,6 +137,9 @@ impl Syncer {
             let mut unit = store.write();
             self.record_pause(&mut unit, &session.mailbox, e);
             unit.commit().await?;
+        }
+        if let Some(message) = &failures.spool_error {
+            return Err(JobError::Storage { fault: StorageFault::Possible, message: message.clone() });
         }
         let has_messages = !outcome.messages.is_empty();
         let placed = self.record_placements(ctx, &store, session.mailbox.id, &queued, outcome).await?;
@@ -154,12 +165,40 @@ impl Syncer {
         let mut collector = MessageCollector::new(&self.engine, ctx, memory, binds_by_content, queued);
         let call = session.connector.fetch(&session.account, &wanted, &mut collector);
         let outcome = self.gateway.make_fetch(&session.target, ctx.job.lane, call).await;
-        let MessageCollector { messages, placements, message_errors, bytes, oversized, memory, .. } = collector;
+        let MessageCollector { messages, placements, message_errors, bytes, oversized, spool_error, memory, .. } =
+            collector;
         ctx.hold_until_settled(memory);
         self.gateway.spend_bytes(&session.target, bytes).await;
         // A message above our own size limit says nothing about the provider.
         let batch_error = outcome.err().filter(|_| oversized.is_none());
-        (FetchOutcome { messages, placements }, FetchFailures { message_errors, oversized, batch_error })
+        (FetchOutcome { messages, placements }, FetchFailures { message_errors, oversized, spool_error, batch_error })
+    }
+
+    /// Returns why nothing must be fetched now: there is no room for it on our own disk. While blob storage alone is away,
+    /// messages are fetched and stored without their bytes.
+    async fn find_disk_trouble(&self) -> Option<StorageTrouble> {
+        self.engine.storage_trouble()?;
+        self.engine.check_storage().await.filter(|trouble| trouble.part == StoragePart::Disk)
+    }
+
+    /// Records why nothing comes, and returns the error that puts the job off.
+    async fn wait_for_storage(
+        &self,
+        store: &TenantStore,
+        mailbox: MailboxId,
+        trouble: StorageTrouble,
+    ) -> Result<JobError, JobError> {
+        let mut unit = store.write();
+        self.record_storage_pause(&mut unit, mailbox, &trouble);
+        unit.commit().await?;
+        Ok(trouble.into_job_error(self.engine.store.clock().now()))
+    }
+
+    fn record_storage_pause(&self, unit: &mut TenantUnit, mailbox: MailboxId, trouble: &StorageTrouble) {
+        let wait = trouble.wait(self.engine.store.clock().now());
+        if wait >= MIN_RECORDED_PAUSE {
+            unit.record_pause(mailbox, wait, trouble.reason());
+        }
     }
 
     /// Stores the messages that came whole. The others are recorded as gone or failed, or retried by a job of their own.
@@ -176,13 +215,10 @@ impl Syncer {
         let mailbox = session.mailbox.id;
         let mut missing = failures.missing(queued, &messages);
         if let Some(message) = &failures.oversized {
-            let mut unit = store.write();
-            unit.fail_messages(mailbox, vec![message.clone()], "the message is larger than limits.message_size");
-            unit.commit().await?;
-            missing.retry.retain(|id| id != message);
-            if missing.retry.is_empty() && messages.is_empty() {
-                return Ok(Completion::Done);
+            if queued.len() == 1 {
+                return Ok(give_up(store, mailbox, queued, "message_size", OVERSIZED.to_owned()));
             }
+            missing.retry.retain(|id| id != message);
         }
         if messages.is_empty() && missing.gone.is_empty() {
             if let Some(e @ ConnectorError::Unauthorized(_)) = &failures.batch_error {
@@ -190,7 +226,8 @@ impl Syncer {
                 let change = states::mark_needs_reauth(&mut unit, &session.mailbox, &e.to_string());
                 unit.commit().await?;
                 states::log(change);
-                return Err(JobError::Deferred(PAUSED_RETRY_DELAY));
+                // Then it is parked, unless the credentials were replaced meanwhile.
+                return Err(JobError::Deferred(PERMIT_RETRY_DELAY));
             }
             if queued.len() > 1 && failures.batch_error.is_none() {
                 return split_into_singles(ctx, queued, mailbox);
@@ -205,14 +242,11 @@ impl Syncer {
                     (None, None) => no_messages_error(),
                 });
             }
-            let mut unit = store.write();
-            unit.fail_messages(mailbox, missing.retry.clone(), &missing.reason());
-            return Ok(Completion::Commit(unit));
+            return Ok(give_up(store, mailbox, queued, missing.class(), missing.reason()));
         }
         if !missing.gone.is_empty() && !mark_gone(ctx, store, mailbox, &missing.gone).await? {
             missing.retry.extend(missing.gone.into_iter().map(|gone| gone.message));
         }
-        let stored: Vec<String> = messages.iter().filter_map(provider_id).collect();
         let (mut unit, is_incomplete) = if messages.is_empty() {
             (store.write(), false)
         } else {
@@ -231,8 +265,15 @@ impl Syncer {
         if !missing.retry.is_empty() {
             enqueue(ctx, &mut unit, FetchEmails { mailbox, messages: missing.retry }, lane, StartTime::Now)?;
         }
+        if let Some(message) = failures.oversized {
+            // Alone, it becomes a dead letter.
+            enqueue(ctx, &mut unit, FetchEmails { mailbox, messages: vec![message] }, lane, StartTime::Now)?;
+        }
         if is_incomplete {
-            enqueue(ctx, &mut unit, FetchEmails { mailbox, messages: stored }, lane, StartTime::In(BLOB_RETRY_DELAY))?;
+            if let Some(trouble) = self.engine.storage_trouble() {
+                self.record_storage_pause(&mut unit, mailbox, &trouble);
+            }
+            unit.enqueue(vec![RetryBlobs::request(self.engine.store.clock(), StartTime::In(BLOB_RETRY_DELAY))?]);
         }
         Ok(Completion::Commit(unit))
     }
@@ -266,15 +307,47 @@ async fn mark_gone(
     }
 }
 
-/// Reschedules the job of a mailbox that is paused or needs a person. Ends the job of one that is disconnected or gone,
-/// or whose owner has left, perhaps for ever: on their return the missing messages are requested again.
-async fn reschedule_or_drop(store: &TenantStore, mailbox: MailboxId) -> Result<Completion, JobError> {
-    match store.find_mailbox(&mailbox.to_string()).await? {
-        Some(mailbox) if mailbox.is_active && mailbox.state != MailboxState::Disconnected => {
-            Err(JobError::Deferred(PAUSED_RETRY_DELAY))
-        }
-        _ => Ok(Completion::Done),
+/// Returns the error of a job whose mailbox cannot be opened, for want of its key or its secret. That says nothing about the
+/// messages, so they spend no attempt; the syncs of the mailbox say what is wrong.
+fn unopened(ctx: &JobContext, mailbox: MailboxId, e: anyhow::Error) -> JobError {
+    tracing::warn!(tenant.id = %ctx.tenant(), mailbox.id = %mailbox, error = redact_for_log(&format!("{e:#}")), "mailbox not opened; its messages wait");
+    match JobError::from(e) {
+        certain @ JobError::Storage { fault: StorageFault::Certain, .. } => certain,
+        _ => JobError::Waiting {
+            delay: OPERATOR_RETRY_DELAY,
+            reason: "its mailbox cannot be opened; its state says why".to_owned(),
+        },
     }
+}
+
+/// Parks the job of a mailbox that is paused or needs a person, until its state changes. Ends the job of one that is
+/// disconnected or gone, or whose owner has left, perhaps for ever: on their return the missing messages are requested
+/// again.
+async fn park_or_drop(store: &TenantStore, mailbox: MailboxId) -> Result<Completion, JobError> {
+    let found = store.find_mailbox(&mailbox.to_string()).await?;
+    let Some(mailbox) = found.filter(|found| found.is_active && found.state != MailboxState::Disconnected) else {
+        return Ok(Completion::Done);
+    };
+    if mailbox.is_sync_enabled() {
+        return Err(JobError::Deferred(UNOPENED_RETRY_DELAY));
+    }
+    let mut unit = store.write();
+    unit.expect_mailbox(mailbox.id, mailbox.version);
+    let reason = format!("its mailbox is {}", mailbox.state.as_str());
+    Ok(Completion::Park { unit, on: mailbox.id.to_string(), reason })
+}
+
+/// Ends the job of a message that cannot be stored: both the message and the job say why.
+fn give_up(
+    store: &TenantStore,
+    mailbox: MailboxId,
+    queued: &[QueuedMessage],
+    class: &'static str,
+    message: String,
+) -> Completion {
+    let mut unit = store.write();
+    unit.fail_messages(mailbox, queued.iter().map(|queued| queued.message.clone()).collect(), &message);
+    Completion::GiveUp { unit, class, message }
 }
 
 /// Returns the user that our app impersonates by address, if it does: the address may be another person's tomorrow.
@@ -330,6 +403,8 @@ fn split_into_singles(ctx: &JobContext, queued: &[QueuedMessage], mailbox: Mailb
 struct FetchFailures {
     /// A message above `limits.message_size`.
     oversized: Option<String>,
+    /// Why our own disk did not take a message.
+    spool_error: Option<String>,
     message_errors: BTreeMap<String, ConnectorError>,
     batch_error: Option<ConnectorError>,
 }
@@ -369,6 +444,14 @@ impl FetchFailures {
 }
 
 impl MissingMessages {
+    fn class(&self) -> &'static str {
+        match self.error {
+            Some(ConnectorError::Unavailable(_)) => "unavailable",
+            Some(ConnectorError::Gone) => "gone",
+            _ => "protocol",
+        }
+    }
+
     fn reason(&self) -> String {
         self.error.as_ref().map_or_else(|| "the provider did not return the message".to_owned(), ToString::to_string)
     }
@@ -382,6 +465,8 @@ struct MessageCollector {
     max_message_bytes: u64,
     /// A message above `limits.message_size`.
     oversized: Option<String>,
+    /// Why our own disk did not take a message.
+    spool_error: Option<String>,
     /// All bytes received, including those of messages that broke off.
     bytes: u64,
     binds_by_content: bool,
@@ -406,6 +491,7 @@ impl MessageCollector {
             spool: Spool { message_bytes: SPOOL_ABOVE_BYTES as usize, ..engine.spool.clone() },
             max_message_bytes: engine.limits.message_bytes,
             oversized: None,
+            spool_error: None,
             bytes: 0,
             binds_by_content,
             queued: queued.iter().map(|queued| (queued.message.clone(), queued.clone())).collect(),
@@ -442,9 +528,11 @@ impl MessageSink for MessageCollector {
         let Some((message, draft)) = &mut self.current else { return Ok(()) };
         if draft.len() + bytes.len() as u64 > self.max_message_bytes {
             self.oversized = Some(message.clone());
-            return Err(std::io::Error::other("the message is larger than limits.message_size"));
+            return Err(std::io::Error::other(OVERSIZED));
         }
-        draft.push(bytes)
+        draft
+            .push(bytes)
+            .inspect_err(|e| self.spool_error = Some(format!("cannot write to the spool of the data folder: {e}")))
     }
 
     fn end(&mut self, facts: MessageMetadata) -> std::io::Result<()> {

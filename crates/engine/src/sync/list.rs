@@ -10,13 +10,13 @@ use domain::metrics as catalogue;
 use domain::{ConnectorError, EventType, Lane, LedgerState, MailboxId, MailboxState, redact_for_log};
 use futures_util::FutureExt;
 use jiff::Timestamp;
-use jobs::{Completion, Job, JobContext, JobError, panic_message};
+use jobs::{Completion, Job, JobContext, JobError, panic_message, storage_fault};
 use serde_json::json;
 use store::failpoint::Effect;
 use store::sql::jobs::NewJob;
 use store::sql::ledger::LedgerEntry;
 use store::sql::sync::{ListingPhase, MailboxKey, PageRows, SyncClaim, SyncEnd, SyncState};
-use store::{TenantStore, TenantUnit};
+use store::{StorageFault, TenantStore, TenantUnit};
 
 use super::fetch::FetchEmails;
 use super::lease::SyncLease;
@@ -40,6 +40,7 @@ impl Syncer {
         let session = match self.open(ctx.tenant(), mailbox).await {
             Ok(Some(session)) => session,
             Ok(None) => return end_without_work(&self.engine.store.tenant(ctx.tenant())).await,
+            Err(e) if storage_fault(&e) == Some(StorageFault::Certain) => return Err(e.into()),
             Err(e) => return self.fail_open(ctx, mailbox, e).await,
         };
         let store = self.engine.store.tenant(ctx.tenant());
@@ -543,6 +544,13 @@ impl MailboxListing<'_> {
 
     /// Records an error of our own as that of the mailbox; the next attempt may succeed.
     async fn fail_job(&self, e: JobError) -> Result<Completion, JobError> {
+        let e = match e {
+            // Of the mailbox only if storage is not to blame.
+            JobError::Storage { fault: StorageFault::Possible, message } => {
+                self.sync.engine.judge_storage_error(message).await
+            }
+            e => e,
+        };
         let JobError::Failed { message, .. } = &e else {
             self.release_lease().await;
             return Err(e);

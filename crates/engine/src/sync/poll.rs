@@ -9,12 +9,12 @@ use domain::metrics as catalogue;
 use domain::{ConnectorError, MailboxId, Provider};
 use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
-use jobs::{Completion, Job, JobContext, JobError, RandomSource};
+use jobs::{Completion, Job, JobContext, JobError, RandomSource, storage_fault};
 use serde::{Deserialize, Serialize};
 use store::sql::jobs::{NewJob, StartTime};
 use store::sql::mailboxes::Mailbox;
 use store::sql::sync::{MailboxKey, OpenMailbox, PollState};
-use store::{StoreError, SystemStore, TenantUnit};
+use store::{StorageFault, StoreError, SystemStore, TenantUnit};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
@@ -154,6 +154,8 @@ impl Syncer {
         task.spawn(async move { sync.poll_one(enqueued_at, open, poll_state).await });
         let reason = match task.join_next().await {
             Some(Ok(Ok(outcome))) => return outcome,
+            // The database is away, which says nothing about the mailbox.
+            Some(Ok(Err(e))) if storage_fault(&e) == Some(StorageFault::Certain) => return PollOutcome::Retry,
             Some(Ok(Err(e))) => format!("{e:#}"),
             Some(Err(_)) | None => "the poll panicked".to_owned(),
         };

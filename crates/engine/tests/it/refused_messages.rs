@@ -7,7 +7,7 @@ use testkit::app::ADDRESS;
 use testkit::{AppOptions, TestApp};
 
 /// Stands for whatever a database may refuse one day: a value that its types or indexes do not hold.
-async fn refuse_the_subject_bad(location: &Location) {
+pub async fn refuse_the_subject_bad(location: &Location) {
     match location {
         Location::Sqlite { path, .. } => {
             let trigger = "create trigger refuse before insert on emails when new.subject = 'bad'

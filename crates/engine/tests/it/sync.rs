@@ -3,6 +3,8 @@
 mod dead_mailboxes;
 mod dead_server;
 mod memory;
+mod own_trouble;
+mod parked_fetches;
 mod placements;
 mod polls;
 mod stops;

@@ -10,7 +10,7 @@ use content::spool::Spool;
 use domain::{EventType, MessageLimits, SystemClock, TenantId, WebhookId};
 use engine::credentials::secrets::KeySource;
 use engine::delivery::webhooks::{WebhookRequest, draft};
-use engine::{Cpu, Engine, Vault};
+use engine::{Cpu, Engine, StorageHealth, Vault};
 use outbound::http::AddressPolicy;
 use serde_json::{Value, json};
 use store::blobs::Blobs;
@@ -89,6 +89,7 @@ fn engine(place: &TestInstallation) -> Engine {
         limits: MessageLimits::default(),
         spool: Spool::new(&place.data_dir().join("spool")),
         cpu: Cpu::all_cores(),
+        storage: StorageHealth::default(),
         max_database_wait: std::time::Duration::ZERO,
     }
 }

@@ -59,26 +59,40 @@ const COLUMNS: &str = "id, mailbox_id, provider_message_id, internet_message_id,
     from_name, from_address, sent_at, received_at, processed_at, processing_status, size_bytes, raw_sha256, body_text,
     body_html, has_attachments, headers, defects, deleted_at";
 
-/// An email that lacks some of its bytes.
+/// An email that lacks some of its bytes, but not its original.
 #[derive(Debug, Clone)]
 pub struct IncompleteEmail {
     pub id: EmailId,
     pub raw_sha256: Sha256,
-    pub raw_is_stored: bool,
     pub received_at: Timestamp,
     pub provider_message_id: String,
 }
 
 impl TenantStore {
-    /// Lists emails that lack bytes, in the order of their ids, after a given one.
+    /// Lists mailboxes with emails that lack bytes.
+    pub async fn list_incomplete_mailboxes(&self) -> Result<Vec<MailboxId>, StoreError> {
+        let sql = "select distinct mailbox_id from emails where tenant_id = $1 and processing_status = 'failed'";
+        self.query(sql, params![self.id]).await?.iter().map(|row| row.get(0)).collect()
+    }
+
+    /// Counts emails of which not even the original is stored.
+    pub async fn count_emails_without_original(&self, mailbox: MailboxId) -> Result<u64, StoreError> {
+        let sql =
+            "select count(*) from emails where tenant_id = $1 and mailbox_id = $2 and processing_status = 'failed'
+                   and raw_blob_sha256 is null";
+        self.query_one(sql, params![self.id, mailbox]).await?.map_or(Ok(0), |row| row.get(0))
+    }
+
+    /// Lists emails whose originals are stored and that lack other bytes, in the order of their ids, after a given one.
     pub async fn list_incomplete_emails(
         &self,
         mailbox: MailboxId,
         after: Option<EmailId>,
         limit: u64,
     ) -> Result<Vec<IncompleteEmail>, StoreError> {
-        let sql = "select id, raw_sha256, raw_blob_sha256 is not null, received_at, provider_message_id from emails
+        let sql = "select id, raw_sha256, received_at, provider_message_id from emails
                    where tenant_id = $1 and mailbox_id = $2 and processing_status = 'failed' and id > $3
+                     and raw_blob_sha256 is not null
                    order by id limit $4";
         let after = after.unwrap_or(EmailId(uuid::Uuid::nil()));
         self.query(sql, params![self.id, mailbox, after, limit])
@@ -88,9 +102,8 @@ impl TenantStore {
                 Ok(IncompleteEmail {
                     id: row.get(0)?,
                     raw_sha256: row.get(1)?,
-                    raw_is_stored: row.get(2)?,
-                    received_at: row.get(3)?,
-                    provider_message_id: row.get(4)?,
+                    received_at: row.get(2)?,
+                    provider_message_id: row.get(3)?,
                 })
             })
             .collect()

@@ -20,7 +20,8 @@ const ENGINE_ARROWS: &[(&str, &[&str])] = &[
     ("directory", &["sync"]),
     ("jobs", &["accounts", "archive", "credentials", "directory", "progress", "retry_policies", "sync"]),
     ("operations", &["accounts", "archive", "credentials", "delivery", "directory", "progress", "sync"]),
-    ("sync", &["archive", "batcher", "credentials", "retry_policies"]),
+    ("storage_health", &["retry_policies"]),
+    ("sync", &["archive", "batcher", "credentials", "retry_policies", "storage_health"]),
 ];
 
 /// Module → the modules it uses, each with the first file that does.

@@ -148,7 +148,7 @@ impl Engine {
         let fetched = ids_from(&new, |source| matches!(source, MessageSource::Provider(_)));
         let listed: Vec<(String, Option<String>)> = new.iter().filter_map(HashedMessage::listed).collect();
         let revised: Vec<EmailId> = new.iter().filter(|new| new.is_revised).filter_map(|new| new.email).collect();
-        let PackedBatch { mut emails, packs, shared, lost } = self.parse_and_pack(&store, &mailbox, new).await?;
+        let PackedBatch { mut emails, packs, shared, lost, .. } = self.parse_and_pack(&store, &mailbox, new).await?;
         let incomplete =
             emails.iter_mut().map(|email| mark_lost_blobs(email, &lost)).filter(|is_incomplete| *is_incomplete);
         let expected = IngestReport {

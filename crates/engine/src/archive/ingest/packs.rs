@@ -10,10 +10,10 @@ use jiff::Timestamp;
 use store::blobs::{Blobs, PackBuilder, PackMember};
 use store::sql::ingest::NewEmail;
 use store::sql::mailboxes::Mailbox;
-use store::{StoreError, TenantStore};
+use store::{StorageFault, StoreError, TenantStore};
 
-use super::HashedMessage;
 use super::parsed_message::ParsedMessage;
+use super::{HashedMessage, MessageSource};
 use crate::Engine;
 
 /// Decoded bytes that are held before they go into a pack, and the size at which a pack is written and another begun. A
@@ -36,6 +36,8 @@ pub(super) struct PackedBatch {
     pub shared: HashSet<Sha256>,
     /// Blobs that blob storage did not take, because it is unavailable.
     pub lost: HashSet<Sha256>,
+    /// Whether its messages come from a provider, where they can be fetched again without a person.
+    is_fetched: bool,
 }
 
 impl Engine {
@@ -45,7 +47,8 @@ impl Engine {
         mailbox: &Arc<Mailbox>,
         new: Vec<HashedMessage>,
     ) -> anyhow::Result<PackedBatch> {
-        let mut packed = PackedBatch::default();
+        let is_fetched = new.iter().any(|new| matches!(new.message.source, MessageSource::Provider(_)));
+        let mut packed = PackedBatch { is_fetched, ..PackedBatch::default() };
         if new.is_empty() {
             return Ok(packed);
         }
@@ -92,10 +95,14 @@ impl Engine {
         let Some(pack) = builder.finish() else {
             return store.withdraw_pack(id).await.context("withdrawing an empty pack");
         };
+        if packed.is_fetched && self.are_blobs_away().await {
+            packed.lost.extend(pack.members.iter().map(|member| member.sha256));
+            return store.withdraw_pack(id).await.context("withdrawing a pack");
+        }
         let size_bytes = pack.bytes.len() as u64;
         match self.blobs.write(&Blobs::pack_key(store.id, id), pack.bytes).await {
             Ok(()) => packed.packs.push(WrittenPack { id, size_bytes, members: pack.members }),
-            Err(e @ StoreError::BlobsUnavailable(_)) => {
+            Err(e) if self.is_blob_outage(&e, packed.is_fetched).await => {
                 tracing::warn!(tenant.id = %store.id, error = redact_for_log(&e), "blob storage unavailable; emails are stored without their bytes");
                 packed.lost.extend(pack.members.iter().map(|member| member.sha256));
             }
@@ -114,6 +121,10 @@ impl Engine {
         if packed.packs.iter().flat_map(|pack| &pack.members).any(|member| member.sha256 == blob.sha256) {
             return Ok(());
         }
+        if packed.is_fetched && self.are_blobs_away().await {
+            packed.lost.insert(blob.sha256);
+            return Ok(());
+        }
         let id = announce_pack(store).await.context("announcing a pack")?.context("announcing a pack")?;
         match self.blobs.write_stream(&Blobs::pack_key(store.id, id), blob.reader()).await {
             Ok(member) => {
@@ -123,13 +134,27 @@ impl Engine {
                 );
                 packed.packs.push(WrittenPack { id, size_bytes: member.stored_bytes, members: vec![member] });
             }
-            Err(e @ StoreError::BlobsUnavailable(_)) => {
+            Err(e) if self.is_blob_outage(&e, packed.is_fetched).await => {
                 tracing::warn!(tenant.id = %store.id, error = redact_for_log(&e), "blob storage unavailable; an email is stored without its bytes");
                 packed.lost.insert(blob.sha256);
             }
             Err(e) => return Err(e).context("writing a large blob"),
         }
         Ok(())
+    }
+
+    /// Returns whether blob storage was out of order and, if its pause is over, still is: then nothing is sent there.
+    async fn are_blobs_away(&self) -> bool {
+        self.storage_trouble().is_some() && self.check_blobs().await.is_some()
+    }
+
+    /// Returns whether a batch is to be stored without the bytes that this error has kept from being written. An import
+    /// goes on only if blob storage cannot be reached, because anything else a person is told at once.
+    async fn is_blob_outage(&self, e: &StoreError, is_fetched: bool) -> bool {
+        if is_fetched {
+            return e.storage_fault() == Some(StorageFault::Possible) && self.check_blobs().await.is_some();
+        }
+        matches!(e, StoreError::BlobsUnavailable(_))
     }
 
     /// Discards packs whose unit was refused. The collector would find them too, later.

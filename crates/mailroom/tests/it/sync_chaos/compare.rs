@@ -78,7 +78,7 @@ pub fn inconsistencies(mailroom: &TestInstallation) -> Vec<String> {
 pub fn unfinished(mailroom: &TestInstallation) -> Vec<String> {
     mailroom.select(
         "select kind || ' ' || state || ', attempt ' || cast(attempt as text) || ' ' || cast(payload as text) from jobs
-         where kind in ('fetch_emails', 'list_history', 'list_mailbox') or (kind = 'sync_mailbox' and attempt > 0)
+         where kind in ('fetch_emails', 'list_history', 'list_mailbox', 'retry_blobs') or (kind = 'sync_mailbox' and attempt > 0)
          union all
          select kind || ' dead: ' || coalesce(reason, '') || ' ' || cast(payload as text) from finished_jobs
          where state = 'dead'",

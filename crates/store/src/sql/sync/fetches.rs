@@ -27,6 +27,14 @@ pub struct QueuedMessage {
     pub placements_version: u64,
 }
 
+/// Which of the failed messages of a mailbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailedMessages {
+    All,
+    /// Those that are stored but for bytes that blob storage could not take.
+    WithoutBytes,
+}
+
 impl QueuedMessage {
     pub fn fetch_request(&self) -> FetchRequest {
         FetchRequest { message: self.message.clone(), placements: self.placements.clone(), size_bytes: self.size_bytes }
@@ -86,16 +94,37 @@ impl TenantStore {
         self.query(sql, params![self.id, mailbox, time]).await?.iter().map(|row| row.get(0)).collect()
     }
 
-    /// Lists failed messages, to be fetched once more.
+    /// Lists failed messages that no live job is to fetch, in the order of their ids.
     pub async fn list_failed_messages(
         &self,
         mailbox: MailboxId,
+        which: FailedMessages,
         after: &str,
         limit: u64,
     ) -> Result<Vec<String>, StoreError> {
-        let sql = "select provider_message_id from ledger where tenant_id = $1 and mailbox_id = $2 and state = 'failed'
-                   and provider_message_id > $3 order by provider_message_id limit $4";
-        self.query(sql, params![self.id, mailbox, after, limit]).await?.iter().map(|row| row.get(0)).collect()
+        let condition = match which {
+            FailedMessages::All => "",
+            FailedMessages::WithoutBytes => "and l.email_id is not null",
+        };
+        let live = "j.tenant_id = $1 and j.kind = 'fetch_emails' and j.payload ->> 'mailbox' = $5";
+        let is_in_no_job = match self.store.dialect() {
+            // Not the function that expands arrays: a payload may have none.
+            Dialect::Postgres => format!(
+                "not exists (select 1 from jobs j, jsonb_path_query(j.payload, '$.messages[*]') as d (message)
+                             where {live} and d.message #>> '{{}}' = l.provider_message_id)"
+            ),
+            Dialect::Sqlite => format!(
+                "l.provider_message_id not in (
+                     select d.value from jobs j, json_each(j.payload, '$.messages') d where {live} and d.value is not null)"
+            ),
+        };
+        let sql = format!(
+            "select l.provider_message_id from ledger l
+             where l.tenant_id = $1 and l.mailbox_id = $2 and l.state = 'failed' and l.provider_message_id > $3 {condition}
+               and {is_in_no_job} order by l.provider_message_id limit $4"
+        );
+        let params = params![self.id, mailbox, after, limit, mailbox.to_string()];
+        self.query(sql, params).await?.iter().map(|row| row.get(0)).collect()
     }
 }
 

@@ -19,7 +19,8 @@ use serde::Serialize;
 
 pub use backfill::BackfillProgress;
 pub use batches::{MailboxKey, OpenMailbox, SyncClaim};
-pub use fetches::QueuedMessage;
+pub use dead_letters::DeadFetches;
+pub use fetches::{FailedMessages, QueuedMessage};
 pub use ledger_counts::LedgerCounts;
 pub use listening::{ListenDemand, ListenLease};
 pub use listing_page::{ListingPhase, PageRows};
@@ -166,6 +167,7 @@ impl TenantUnit {
         );
         self.unit
             .op("delete from sync_cursors where tenant_id = $1 and mailbox_id = $2", params![self.tenant, mailbox]);
+        self.discard_fetch_dead_letters(mailbox);
     }
 
     /// Restarts the sync for a mailbox that opens another account: the cursors belong to the old one, and a sync in progress
