@@ -9,7 +9,7 @@ pub enum Precondition {
     /// A tenant must be as its caller has read it.
     #[error("the tenant was changed since it was read; read it again")]
     TenantChanged,
-    /// A tenant whose mail is removed for good must not be on legal hold.
+    /// A tenant whose mail is removed or hidden must not be on legal hold.
     #[error("this tenant is on legal hold; lift the hold first")]
     TenantHeld,
     /// An API key to revoke must exist and be valid.

@@ -5,9 +5,9 @@ use std::fmt;
 use domain::{Actor, Secret, SecretId, SecretKind, Sha256, TenantId};
 use jiff::Timestamp;
 use serde_json::Value;
-use store::StoreError;
 use store::change_record::ChangeRecord;
 use store::sql::idempotency::{ReplyBody, StoredReply};
+use store::{Precondition, StoreError};
 
 use super::{Operation, Refusal, TenantRequirement};
 use crate::Engine;
@@ -146,6 +146,14 @@ impl<'a, T> Invocation<'a, T> {
             (TenantRequirement::NotHeld, Some(reason)) => Err(Refusal::TenantHeld { reason }),
             _ => Ok(()),
         }
+    }
+
+    /// Returns why a change was refused that was to be committed: a legal hold that was set meanwhile has a reason.
+    pub(super) async fn explain(&self, operation: &Operation, tenant: TenantId, refusal: Refusal) -> Refusal {
+        if !refusal.is(Precondition::TenantHeld) {
+            return refusal;
+        }
+        self.check_tenant(operation, tenant).await.err().unwrap_or(refusal)
     }
 
     /// Refuses a version that the caller does not expect.

@@ -54,7 +54,7 @@ pub enum TenantRequirement {
     None,
     /// It is active: otherwise the work that is asked for would not be done.
     Active,
-    /// It is not on legal hold: the operation destroys what the hold preserves.
+    /// It is not on legal hold: the operation destroys or hides what the hold preserves.
     NotHeld,
 }
 
@@ -105,7 +105,7 @@ operations! {
     DIRECTORY_PUT: "directory.put" on Directory, None, Once;
     DIRECTORY_DELETE: "directory.delete" on Directory, None, Once;
     DIRECTORY_DISCOVER: "directory.discover" on Directory, Active, Once;
-    EMAIL_DELETE: "email.delete" on Email, None, Once;
+    EMAIL_DELETE: "email.delete" on Email, NotHeld, Once;
     EMAIL_PURGE: "email.purge" on Email, NotHeld, Resumed;
     EMAIL_IMPORT: "email.import" on Email, Active, Resumed;
     EMAIL_EXPORT: "email.export" on Email, None, Resumed;

@@ -75,7 +75,9 @@ fn print(tenant: &Tenant, collected: &CollectionReport, out: Output) -> Result<(
         count(*packs_made),
         count(*objects_deleted)
     );
-    if *blobs_waiting > 0 {
+    if collected.is_on_hold {
+        line.push_str(&format!("; {} blobs are kept by the legal hold", count(*blobs_waiting)));
+    } else if *blobs_waiting > 0 {
         line.push_str(&format!("; {} blobs wait until the grace period is over", count(*blobs_waiting)));
     }
     if collected.objects_held > 0 {

@@ -112,7 +112,7 @@ impl BlobCollector {
     }
 
     /// Deletes a batch of blobs that were condemned before the cutoff and still have no reference. Returns how many were
-    /// checked, and how many deleted.
+    /// checked, and how many deleted. Refused while the tenant is on legal hold.
     pub async fn delete_blobs(&self, cutoff: Timestamp) -> Result<(u64, u64), StoreError> {
         let started = Instant::now();
         let sql = "select sha256 from blobs where tenant_id = $1 and condemned_at is not null and condemned_at <= $2
@@ -124,6 +124,7 @@ impl BlobCollector {
         }
         let dialect = self.store.dialect();
         let mut unit = Unit::default();
+        unit.expect_not_held(dialect, self.tenant);
         // Referenced again by a unit that did not see the mark: it is removed here.
         unit.op(
             format!(

@@ -7,8 +7,10 @@ use super::events::{EVENT_STEP, INTO_DRAFTS};
 use crate::{Dialect, Precondition, TenantUnit, params};
 
 impl TenantUnit {
+    /// Soft-deletes an email. Refused while the tenant is on legal hold.
     pub fn discard_email(&mut self, id: EmailId) {
         let drafts = self.draft_id();
+        self.unit.expect_not_held(self.store.dialect(), self.tenant);
         self.unit.op_exactly(
             1,
             Precondition::NoSuchEmail,

@@ -79,14 +79,16 @@ impl TenantStore {
 }
 
 impl SystemStore {
-    /// Deletes events of before that moment; returns whether there may be more of them.
+    /// Deletes events of before that moment; returns whether there may be more of them. Those of a tenant on legal hold
+    /// stay: they tell what became of its mail.
     pub async fn prune_events(&self, tenant: TenantId, before: Timestamp, limit: u64) -> Result<bool, StoreError> {
         let mut unit = crate::Unit::default();
         // Numbers rise with time, so only the first need to be read.
         let pruned = unit.op(
             "delete from events where tenant_id = $1 and seq in (
                  select first.seq from (select seq, at from events where tenant_id = $1 order by seq limit $3) first
-                 where first.at < $2)",
+                 where first.at < $2)
+             and exists (select 1 from tenants where id = $1 and hold_reason is null)",
             params![tenant, before, limit],
         );
         Ok(self.commit(unit).await?.changed(pruned) >= limit)

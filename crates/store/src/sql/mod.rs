@@ -17,6 +17,7 @@ pub mod jobs;
 pub mod keys;
 pub mod leases;
 pub mod ledger;
+mod legal_hold;
 pub(crate) mod mailbox_settings;
 pub mod mailboxes;
 pub mod object_holds;

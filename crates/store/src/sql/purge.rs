@@ -5,7 +5,7 @@ use domain::{EmailId, MailboxId, Sha256};
 use super::any;
 use super::ledger::PURGED;
 use crate::failpoint::Effect;
-use crate::{Dialect, Precondition, StoreError, TenantStore, params};
+use crate::{Dialect, StoreError, TenantStore, params};
 
 impl TenantStore {
     /// Removes the rows of these emails and returns how many there were. The ledger remembers their messages as gone,
@@ -36,12 +36,7 @@ impl TenantStore {
             format!("delete from placements where {by_email}"),
         ];
         let mut unit = self.write();
-        unit.unit.op_returning_exactly(
-            1,
-            Precondition::TenantHeld,
-            "select id from tenants where id = $1 and hold_reason is null",
-            params![self.id],
-        );
+        unit.unit.expect_not_held(dialect, self.id);
         for sql in statements {
             unit.unit.op(sql, params![self.id, ids.to_vec()]);
         }

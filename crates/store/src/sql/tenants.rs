@@ -87,6 +87,9 @@ impl SystemStore {
 
     fn changed_tenant(&self, before: &Tenant, after: &Tenant) -> Unit {
         let mut unit = Unit::default();
+        if after.hold_reason.is_some() {
+            unit.wait_for_removals(self.store.dialect(), before.id);
+        }
         // Of two that take a name at once, one gets a less friendly error.
         unit.op_returning_exactly(
             0,

@@ -9,6 +9,7 @@ mod failed_messages;
 mod ingest;
 mod isolation;
 mod jobs;
+mod legal_hold;
 mod listening;
 mod migrate;
 mod objects;

@@ -122,6 +122,21 @@ async fn deleted_email_is_found_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn held_tenant_is_told_why_nothing_is_deleted() {
+    on_each_app(async |app| {
+        let two = TwoTenants::new(app).await;
+        let ids = two.ids("/v1/emails?limit=500", &two.acme_reader).await;
+        app.db.run("update tenants set hold_reason = 'a lawsuit' where name = 'acme'").await;
+
+        let refused = two.send("DELETE", &format!("/v1/emails/{}", ids[3]), &two.acme_writer, &Value::Null).await;
+
+        refused.assert_problem(409, "legal hold (a lawsuit)");
+        assert_eq!(two.ids("/v1/emails?limit=500", &two.acme_reader).await, ids);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn mailbox_is_connected_changed_and_removed() {
     on_each_app(async |app| {
         let two = TwoTenants::without_mail(app).await;

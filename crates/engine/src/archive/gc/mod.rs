@@ -10,9 +10,9 @@ use domain::TenantId;
 use futures_util::TryStreamExt;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
-use store::StoreError;
 use store::failpoint::{self, Effect};
 use store::sql::blob_collection::BlobCollector;
+use store::{Precondition, StoreError};
 
 use crate::{Engine, Progress};
 
@@ -31,6 +31,8 @@ pub struct CollectionReport {
     pub blobs_deleted: u64,
     /// Condemned now or earlier, and not yet for long enough.
     pub blobs_waiting: u64,
+    /// None was deleted, however long they have waited: the tenant is on legal hold.
+    pub is_on_hold: bool,
     /// Packs whose blobs were moved together, and the packs that hold them now.
     pub packs_merged: u64,
     pub packs_made: u64,
@@ -78,6 +80,10 @@ impl Engine {
                 Ok((_, deleted)) => {
                     collected.blobs_deleted += deleted;
                     progress.add_items(deleted);
+                }
+                Err(StoreError::Precondition(Precondition::TenantHeld)) => {
+                    collected.is_on_hold = true;
+                    return Ok(());
                 }
                 // One of them was referenced meanwhile; the next query sees that.
                 Err(StoreError::Precondition(_)) => {}

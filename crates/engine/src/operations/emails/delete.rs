@@ -10,6 +10,7 @@ use crate::operations::{EMAIL_DELETE, Invocation, Refusal};
 /// Hides an email from searches. The message at its provider stays as it is.
 pub async fn delete(call: &Invocation<'_, ()>, tenant: TenantId, id: EmailId) -> Result<(), Refusal> {
     let email = call.engine.store.tenant(tenant).find_email(id).await?.ok_or(Refusal::NotFound("email"))?;
+    call.check_tenant(&EMAIL_DELETE, tenant).await?;
     let change = AuditedChange {
         before: Some(json!({"mailbox_id": email.mailbox_id, "deleted_at": email.deleted_at})),
         ..AuditedChange::new(&EMAIL_DELETE, tenant, id)
@@ -20,6 +21,6 @@ pub async fn delete(call: &Invocation<'_, ()>, tenant: TenantId, id: EmailId) ->
     match unit.commit().await {
         // Deleted before, or gone at its provider.
         Ok(_) | Err(StoreError::Precondition(Precondition::NoSuchEmail)) => recording.finish().await,
-        Err(e) => Err(e.into()),
+        Err(e) => Err(call.explain(&EMAIL_DELETE, tenant, e.into()).await),
     }
 }

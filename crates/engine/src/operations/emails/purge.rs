@@ -17,7 +17,10 @@ pub async fn purge(call: &Invocation<'_, u64>, tenant: TenantId, ids: &[EmailId]
         ..AuditedChange::new(&EMAIL_PURGE, tenant, tenant)
     };
     let begun = call.record_intent(change).await?;
-    let purged = call.engine.purge(&call.engine.store.tenant(tenant), ids).await?;
+    let purged = match call.engine.purge(&call.engine.store.tenant(tenant), ids).await {
+        Ok(purged) => purged,
+        Err(e) => return Err(call.explain(&EMAIL_PURGE, tenant, e.into()).await),
+    };
     call.record_reply(begun, &purged).await?;
     Ok(purged)
 }
