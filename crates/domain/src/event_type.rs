@@ -61,7 +61,7 @@ event_types! {
         "An email was deleted at its provider. One that was deleted through the API has the `data` `{\"by\": \"api\"}` instead."
         r#"{"from": ["0197a3c4-5d10-7c3e-9a41-6f2b8e0d1c01"], "to": []}"#
     EmailRestored = "email.restored"
-        "An email that was deleted at its provider is back."
+        "An email that was deleted is back at its provider. One that was restored through the API or by a command has the `data` `{\"by\": \"api\"}` instead."
         r#"{"from": [], "to": ["0197a3c4-5d10-7c3e-9a41-6f2b8e0d1c01"]}"#
 
     SyncCompleted = "sync.completed"

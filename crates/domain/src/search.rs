@@ -37,12 +37,31 @@ pub struct SearchQuery {
     pub after: Option<Timestamp>,
     /// Received before.
     pub before: Option<Timestamp>,
+    pub deleted: DeletedEmails,
+}
+
+/// How a search treats soft-deleted emails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DeletedEmails {
+    #[default]
+    Hidden,
+    Included,
+    /// It finds no others.
+    Only,
 }
 
 impl SearchQuery {
     /// Returns whether it needs the text index at all.
     pub fn has_text(&self) -> bool {
         !self.all_of.is_empty() || !self.none_of.is_empty()
+    }
+
+    /// Finds soft-deleted emails, too, unless it finds only these.
+    pub fn including_deleted(mut self) -> Self {
+        if self.deleted == DeletedEmails::Hidden {
+            self.deleted = DeletedEmails::Included;
+        }
+        self
     }
 }
 

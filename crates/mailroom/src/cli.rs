@@ -79,11 +79,11 @@ pub enum Command {
     #[command(
         after_help = "Example:\n  mailroom search 'from:ann \"quarterly report\" has:attachment -draft after:2024-01-31' --tenant acme\n\n\
         All words must occur; \"…\" is a phrase, - excludes, word* is a prefix.\n\
-        Fields: from: to: subject: filename: label: has:attachment after: before:\n\
-        An empty query ('') lists everything, newest first."
+        Fields: from: to: subject: filename: label: has:attachment is:deleted after: before:\n\
+        An empty query ('') lists everything that is not deleted, newest first."
     )]
     Search(SearchArgs),
-    /// Show or purge emails
+    /// Show, restore or purge emails
     #[command(subcommand, after_help = "Example:\n  mailroom email show 0190b6c1-… --tenant acme --raw > original.eml")]
     Email(EmailCommand),
     /// Check that rows, ledger, text index and blobs agree
@@ -263,6 +263,9 @@ pub struct ExportArgs {
     /// Only emails that match this search
     #[arg(long, default_value = "", hide_default_value = true, allow_hyphen_values = true)]
     pub query: String,
+    /// Also emails that are deleted
+    #[arg(long)]
+    pub include_deleted: bool,
     /// Format of the output
     #[arg(long, default_value = "mbox")]
     pub format: ExportFormatArg,
@@ -287,6 +290,9 @@ pub struct SearchArgs {
     /// Only this mailbox (address or id)
     #[arg(long, value_name = "ADDRESS")]
     pub mailbox: Option<String>,
+    /// Also emails that are deleted
+    #[arg(long)]
+    pub include_deleted: bool,
     /// Maximum number of emails (default: 20 on a terminal, else all)
     #[arg(long, value_name = "N")]
     pub limit: Option<u64>,
@@ -313,7 +319,18 @@ pub enum EmailCommand {
         #[arg(long)]
         raw: bool,
     },
-    /// Purge emails permanently; `mailroom gc` then frees their bytes
+    /// Restore deleted emails, so that searches find them again
+    #[command(
+        after_help = "Example:\n  mailroom search is:deleted --tenant acme\n  mailroom email restore 0190b6c1-… --tenant acme"
+    )]
+    Restore {
+        /// Ids, as `mailroom search is:deleted` shows them
+        #[arg(value_name = "ID", required = true)]
+        ids: Vec<String>,
+        #[command(flatten)]
+        tenant: TenantArg,
+    },
+    /// Purge emails permanently; `mailroom gc` then deletes their bytes
     #[command(
         after_help = "Example:\n  mailroom email purge --tenant acme --query 'before:2015-01-01' --yes\n\nWithout --yes it only prints how many emails would be purged."
     )]
@@ -329,6 +346,9 @@ pub enum EmailCommand {
         /// Only emails of this mailbox (address or id)
         #[arg(long, value_name = "ADDRESS", requires = "query")]
         mailbox: Option<String>,
+        /// Also emails that are deleted; `is:deleted` in the query finds only these
+        #[arg(long, requires = "query")]
+        include_deleted: bool,
         /// Confirm
         #[arg(long)]
         yes: bool,

@@ -105,6 +105,12 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0015_own_trouble.sqlite.sql"),
         postgres: include_str!("../migrations/0015_own_trouble.postgres.sql"),
     },
+    Migration {
+        version: 16,
+        name: "erased_mail",
+        sqlite: include_str!("../migrations/0016_erased_mail.sqlite.sql"),
+        postgres: include_str!("../migrations/0016_erased_mail.postgres.sql"),
+    },
 ];
 
 /// The last migration that runs as the login itself; after it the tables belong to mailroom_system.

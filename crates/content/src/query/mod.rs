@@ -1,11 +1,12 @@
 //! Parses a search query as people type it, in Gmail's syntax:
-//! `invoice "past due" -draft from:alice to:bob subject:offer filename:pdf has:attachment label:work after:2024-01-31`.
+//! `invoice "past due" -draft from:alice to:bob subject:offer filename:pdf has:attachment label:work is:deleted
+//! after:2024-01-31`.
 
 mod date;
 pub mod naive;
 mod scan;
 
-use domain::search::{Phrase, SearchQuery};
+use domain::search::{DeletedEmails, Phrase, SearchQuery};
 use jiff::Timestamp;
 
 pub use date::parse as parse_date;
@@ -25,10 +26,12 @@ pub enum QueryError {
     Date { operator: &'static str, value: String },
     #[error("has: knows only has:attachment, not {value:?}")]
     Has { value: String },
+    #[error("is: knows only is:deleted, not {value:?}")]
+    Is { value: String },
 }
 
 /// Reads any text as a search: at most 64 terms of at most 64 words each, the rest is ignored. Punctuation alone is
-/// ignored, an unknown `operator:` is a word. Only a date or `has:` that says nothing we know is an error, for to
+/// ignored, an unknown `operator:` is a word. Only a date, `has:` or `is:` that says nothing we know is an error, for to
 /// ignore it would answer another question.
 pub fn parse(text: &str) -> Result<SearchQuery, QueryError> {
     let mut query = SearchQuery::default();
@@ -46,6 +49,11 @@ fn add(query: &mut SearchQuery, term: &QueryTerm) -> Result<(), QueryError> {
         "to" => phrases.extend(phrase(Some(SearchField::To), term)),
         "filename" => phrases.extend(phrase(Some(SearchField::Filename), term)),
         "has" => phrases.push(has(term.value)?),
+        "is" => {
+            let deleted = deleted(term.value)?;
+            // The negation says what holds anyway.
+            query.deleted = if term.is_negated { query.deleted } else { deleted };
+        }
         "label" => {
             let labels = if term.is_negated { &mut query.not_labels } else { &mut query.labels };
             labels.extend(Some(term.value.trim().to_owned()).filter(|label| !label.is_empty()));
@@ -62,6 +70,13 @@ fn has(value: &str) -> Result<Phrase, QueryError> {
         "attachment" | "attachments" => Ok(Phrase { tokens: vec![HAS_ATTACHMENT.to_owned()], is_prefix: false }),
         _ => Err(QueryError::Has { value: shown(value) }),
     }
+}
+
+fn deleted(value: &str) -> Result<DeletedEmails, QueryError> {
+    if value.eq_ignore_ascii_case("deleted") {
+        return Ok(DeletedEmails::Only);
+    }
+    Err(QueryError::Is { value: shown(value) })
 }
 
 fn date_of(operator: &'static str, value: &str) -> Result<Timestamp, QueryError> {
@@ -163,6 +178,15 @@ mod tests {
     }
 
     #[test]
+    fn is_deleted_asks_for_deleted_emails_only() {
+        assert_eq!(parse("IS:Deleted invoice").unwrap().deleted, DeletedEmails::Only);
+        assert_eq!(parse("-is:deleted").unwrap().deleted, DeletedEmails::Hidden);
+        assert_eq!(parse("-is:deleted").unwrap().including_deleted().deleted, DeletedEmails::Included);
+        assert_eq!(parse("is:deleted").unwrap().including_deleted().deleted, DeletedEmails::Only);
+        assert_eq!(parse("is:read").unwrap_err().to_string(), "is: knows only is:deleted, not \"read\"");
+    }
+
+    #[test]
     fn a_wrong_date_is_told() {
         let told = parse("after:yesterday").unwrap_err().to_string();
 
@@ -195,7 +219,7 @@ mod tests {
         })]
 
         #[test]
-        fn any_text_is_safe_and_gives_tokens_only(text in r#"([a-z:*"\-東京 /é\x00]|from:|after:|has:|label:|\PC){0,30}"#) {
+        fn any_text_is_safe_and_gives_tokens_only(text in r#"([a-z:*"\-東京 /é\x00]|from:|after:|has:|is:|label:|\PC){0,30}"#) {
             let Ok(query) = parse(&text) else { return Ok(()) };
             for phrase in query.all_of.iter().chain(&query.none_of) {
                 prop_assert!(!phrase.tokens.is_empty());

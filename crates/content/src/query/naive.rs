@@ -1,12 +1,29 @@
 //! The reference matcher: reads every token, slow and simple. Tests compare the databases with it.
 
-use domain::search::{Phrase, SearchQuery};
+use domain::search::{DeletedEmails, Phrase, SearchQuery};
 use jiff::Timestamp;
 
-/// Returns whether an email with these tokens (see `tokens::email_tokens`) and folders matches.
-pub fn is_match<L: AsRef<str>>(query: &SearchQuery, tokens: &str, labels: &[L], received_at: Timestamp) -> bool {
+/// What the matcher looks at of an email.
+#[derive(Debug)]
+pub struct MatchedEmail<'a, L> {
+    /// See `tokens::email_tokens`.
+    pub tokens: &'a str,
+    /// The names of its folders.
+    pub labels: &'a [L],
+    pub received_at: Timestamp,
+    pub is_deleted: bool,
+}
+
+pub fn is_match<L: AsRef<str>>(query: &SearchQuery, email: &MatchedEmail<'_, L>) -> bool {
+    let MatchedEmail { tokens, labels, received_at, is_deleted } = *email;
     let tokens: Vec<&str> = tokens.split(' ').collect();
-    query.all_of.iter().all(|phrase| has_phrase(&tokens, phrase))
+    let is_looked_at = match query.deleted {
+        DeletedEmails::Hidden => !is_deleted,
+        DeletedEmails::Included => true,
+        DeletedEmails::Only => is_deleted,
+    };
+    is_looked_at
+        && query.all_of.iter().all(|phrase| has_phrase(&tokens, phrase))
         && !query.none_of.iter().any(|phrase| has_phrase(&tokens, phrase))
         && query.labels.iter().all(|wanted| has_label(labels, wanted))
         && !query.not_labels.iter().any(|wanted| has_label(labels, wanted))
@@ -41,8 +58,21 @@ mod tests {
     use crate::query::parse;
 
     fn finds(query: &str, tokens: &str) -> bool {
+        matches(&parse(query).unwrap(), tokens, false)
+    }
+
+    fn matches(query: &SearchQuery, tokens: &str, is_deleted: bool) -> bool {
         let received_at = "2024-02-01T00:00:00Z".parse().unwrap();
-        is_match(&parse(query).unwrap(), tokens, &["Work/To do"], received_at)
+        is_match(query, &MatchedEmail { tokens, labels: &["Work/To do"], received_at, is_deleted })
+    }
+
+    #[test]
+    fn deleted_email_is_found_where_it_is_wanted() {
+        let (hidden, only) = (parse("a").unwrap(), parse("a is:deleted").unwrap());
+        let included = hidden.clone().including_deleted();
+
+        assert_eq!([&hidden, &included, &only].map(|query| matches(query, "a", true)), [false, true, true]);
+        assert_eq!([&hidden, &included, &only].map(|query| matches(query, "a", false)), [true, true, false]);
     }
 
     #[test]

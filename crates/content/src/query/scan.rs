@@ -1,7 +1,7 @@
 //! Splits a query into terms: `[-][operator:](word | "phrase")[*]`. Any text is valid here.
 
 /// The operators whose value may follow a space, as in `from: alice`.
-const OPERATORS: [&str; 8] = ["subject", "from", "to", "filename", "has", "label", "after", "before"];
+const OPERATORS: [&str; 9] = ["subject", "from", "to", "filename", "has", "is", "label", "after", "before"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueryTerm<'a> {

@@ -26,9 +26,11 @@ const SNIPPET_CHARS: usize = 160;
 /// The text that is read when nothing in it is to be marked: a snippet, and white space around its words.
 const PREVIEW_CHARS: u32 = 400;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct SearchRequest {
     pub mailbox: Option<MailboxId>,
+    /// Soft-deleted emails are found, too.
+    pub includes_deleted: bool,
     pub limit: u64,
     pub order: SearchOrder,
     /// The `next_cursor` of the page before.
@@ -66,7 +68,10 @@ impl Engine {
         text: &str,
         search: &SearchRequest,
     ) -> Result<SearchResults, SearchError> {
-        let query = query::parse(text)?;
+        let mut query = query::parse(text)?;
+        if search.includes_deleted {
+            query = query.including_deleted();
+        }
         let (emails, next_cursor) = match search.order {
             SearchOrder::Newest => newest(store, &query, search).await?,
             SearchOrder::Ranked => ranked(store, &query, search).await?,

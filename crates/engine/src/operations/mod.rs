@@ -106,6 +106,7 @@ operations! {
     DIRECTORY_DELETE: "directory.delete" on Directory, None, Once;
     DIRECTORY_DISCOVER: "directory.discover" on Directory, Active, Once;
     EMAIL_DELETE: "email.delete" on Email, NotHeld, Once;
+    EMAIL_RESTORE: "email.restore" on Email, None, Once;
     EMAIL_PURGE: "email.purge" on Email, NotHeld, Resumed;
     EMAIL_IMPORT: "email.import" on Email, Active, Resumed;
     EMAIL_EXPORT: "email.export" on Email, None, Resumed;

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "this whole program is a test")]
 
 mod calls;
+mod deletion;
 mod directory;
 mod events;
 mod fault_table;

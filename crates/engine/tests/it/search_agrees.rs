@@ -5,10 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use content::files::{self, MailFileFormat};
+use content::query::naive::{MatchedEmail, is_match};
 use content::spool::Spool;
 use content::tokens::{EmailText, email_tokens};
 use content::{mime, query};
-use domain::search::{SearchOrder, SearchQuery};
+use domain::search::SearchQuery;
 use domain::{EmailId, Flags, FolderId, MessageLimits, PlanTier, Sha256, SystemClock};
 use engine::Engine;
 use engine::archive::ingest::{IncomingMessage, MessageSource};
@@ -125,6 +126,11 @@ struct SearchDatabase {
     emails: HashMap<EmailId, (Sha256, Timestamp)>,
 }
 
+/// A tenth of the mails.
+fn is_deleted(sha256: Sha256) -> bool {
+    sha256.0[0] < 26
+}
+
 async fn fill(location: &Location, folder: &Path, mails: &[Mail]) -> SearchDatabase {
     let store = Store::open(location, Arc::new(SystemClock)).unwrap();
     store.migrate().await.unwrap();
@@ -146,6 +152,11 @@ async fn fill(location: &Location, folder: &Path, mails: &[Mail]) -> SearchDatab
     for ids in ids.chunks(500) {
         for email in tenant.get_emails(ids).await.unwrap() {
             emails.insert(email.id, (email.sha256, email.received_at));
+            if is_deleted(email.sha256) {
+                let mut unit = tenant.write();
+                unit.discard_email(email.id);
+                unit.commit().await.unwrap();
+            }
         }
     }
     SearchDatabase { engine, tenant, emails }
@@ -169,9 +180,8 @@ impl SearchDatabase {
     }
 
     /// The same by pages, as a person leafs through them.
-    async fn search_all_pages(&self, text: &str, limit: u64) -> Vec<(Sha256, Timestamp)> {
-        let mut search =
-            SearchRequest { mailbox: None, limit, order: SearchOrder::Newest, cursor: None, marks: ("", "") };
+    async fn search_all_pages(&self, text: &str, includes_deleted: bool, limit: u64) -> Vec<(Sha256, Timestamp)> {
+        let mut search = SearchRequest { includes_deleted, limit, ..SearchRequest::default() };
         let mut found = Vec::new();
         loop {
             let page = self.engine.search(&self.tenant, text, &search).await.unwrap();
@@ -216,7 +226,7 @@ fn random_term(random: &mut Random, mail: &TokenizedMail, times: &[Timestamp]) -
     let name = random.pick(&names).copied().unwrap_or("pdf");
     let time = times[random.below(times.len())].to_string();
     let date = &time[..[4, 7, 10][random.below(3)]];
-    match random.below(16) {
+    match random.below(17) {
         0..4 => word.to_owned(),
         4 => format!("{beginning}*"),
         5 | 6 => quoted(&words[at.min(words.len())..(at + 2 + random.below(3)).min(words.len())].join(" ")),
@@ -228,8 +238,13 @@ fn random_term(random: &mut Random, mail: &TokenizedMail, times: &[Timestamp]) -
         12 => format!("label:{}", quoted(["inbox", "BILLS", "work/bills", "größe", "A B", "sent"][random.below(6)])),
         13 => format!("after:{date}"),
         14 => format!("before:{date}"),
+        15 => "is:deleted".to_owned(),
         _ => NONSENSE[random.below(NONSENSE.len())].to_owned(),
     }
+}
+
+fn matched(sha256: Sha256, mail: &TokenizedMail, received_at: Timestamp) -> MatchedEmail<'_, String> {
+    MatchedEmail { tokens: &mail.tokens, labels: &mail.labels, received_at, is_deleted: is_deleted(sha256) }
 }
 
 fn quoted(text: &str) -> String {
@@ -262,8 +277,12 @@ async fn databases_agree_with_the_naive_matcher() {
     let (mut asked, mut hits) = (0, 0);
     while asked < QUERIES {
         let text = random_query(&mut random, &texts, &moments);
-        let Ok(query) = query::parse(&text) else { continue };
+        let Ok(mut query) = query::parse(&text) else { continue };
         asked += 1;
+        let includes_deleted = random.below(4) == 0;
+        if includes_deleted {
+            query = query.including_deleted();
+        }
 
         let by_sqlite = sqlite.search(&query).await;
         let by_postgres = postgres.search(&query).await;
@@ -273,7 +292,7 @@ async fn databases_agree_with_the_naive_matcher() {
         let expected: BTreeSet<Sha256> = known
             .iter()
             .filter(|(_, mail)| words.iter().all(|word| mail.tokens.contains(word.as_str())))
-            .filter(|(sha256, mail)| query::naive::is_match(&query, &mail.tokens, &mail.labels, times[sha256]))
+            .filter(|(sha256, mail)| is_match(&query, &matched(**sha256, mail, times[sha256])))
             .map(|(sha256, _)| *sha256)
             .collect();
         assert_eq!(hashes(&by_sqlite), expected, "SQLite, {text:?}: {query:?}");
@@ -283,8 +302,12 @@ async fn databases_agree_with_the_naive_matcher() {
         hits += usize::from(!expected.is_empty());
         if asked % 20 == 0 && expected.len() < 300 {
             let limit = 1 + random.below(40) as u64;
-            assert_eq!(sqlite.search_all_pages(&text, limit).await, by_sqlite, "{text:?} by {limit}");
-            assert_eq!(postgres.search_all_pages(&text, limit).await, by_postgres, "{text:?} by {limit}");
+            assert_eq!(sqlite.search_all_pages(&text, includes_deleted, limit).await, by_sqlite, "{text:?} by {limit}");
+            assert_eq!(
+                postgres.search_all_pages(&text, includes_deleted, limit).await,
+                by_postgres,
+                "{text:?} by {limit}"
+            );
         }
     }
     assert!(hits * 2 > asked, "only {hits} of {asked} searches found anything");

@@ -211,8 +211,7 @@ async fn measure_search(
     let store = tenant_store(&engine, "bench").await?;
     // A database does so by itself within a minute.
     engine.store.system().refresh_statistics().await?;
-    let search =
-        SearchRequest { mailbox: None, limit: 50, order: Default::default(), cursor: None, marks: ("**", "**") };
+    let search = SearchRequest { limit: 50, marks: ("**", "**"), ..SearchRequest::default() };
     let queries = two_word_queries(&engine, &store, &search).await?;
     let mut times = Vec::with_capacity(queries.len());
     for query in &queries {

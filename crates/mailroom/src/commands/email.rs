@@ -1,10 +1,12 @@
-//! `mailroom email show`, and `purge`
+//! `mailroom email show` and `restore`, and `purge`
 
 use std::io::Seek;
 use std::process::ExitCode;
 
 use domain::{Address, EmailId};
+use engine::operations::{Invocation, emails};
 use engine::{Engine, MAX_BUFFERED_BLOB_BYTES};
+use serde_json::json;
 use store::TenantStore;
 use store::blobs::ReadError;
 use store::sql::emails::Email;
@@ -18,10 +20,11 @@ use crate::config::Config;
 pub async fn run(config: &Config, command: cli::EmailCommand, out: Output) -> Result<ExitCode, Failure> {
     match command {
         cli::EmailCommand::Show { id, tenant, raw } => show(config, &id, &tenant.tenant, raw, out).await,
-        cli::EmailCommand::Purge { ids, tenant, query, mailbox, yes } => {
+        cli::EmailCommand::Restore { ids, tenant } => restore(config, &parse_ids(&ids)?, &tenant.tenant, out).await,
+        cli::EmailCommand::Purge { ids, tenant, query, mailbox, include_deleted, yes } => {
             let selection = match query {
-                Some(query) => purge::PurgeSelection::Query { query, mailbox },
-                None => purge::PurgeSelection::Ids(ids.iter().map(|id| parse_id(id)).collect::<Result<_, _>>()?),
+                Some(query) => purge::PurgeSelection::Query { query, mailbox, include_deleted },
+                None => purge::PurgeSelection::Ids(parse_ids(&ids)?),
             };
             purge::run(config, &tenant.tenant, selection, yes, out).await
         }
@@ -30,6 +33,26 @@ pub async fn run(config: &Config, command: cli::EmailCommand, out: Output) -> Re
 
 fn parse_id(id: &str) -> Result<EmailId, Failure> {
     id.parse().map_err(|_| Failure::usage(format!("{id:?} is not the id of an email; `mailroom search` shows ids")))
+}
+
+fn parse_ids(ids: &[String]) -> Result<Vec<EmailId>, Failure> {
+    ids.iter().map(|id| parse_id(id)).collect()
+}
+
+async fn restore(config: &Config, ids: &[EmailId], tenant: &str, out: Output) -> Result<ExitCode, Failure> {
+    let engine = app::open(config).await?;
+    let store = app::tenant_store(&engine, tenant).await?;
+    let origin = app::origin();
+    for id in ids {
+        let call = Invocation::begin(&engine, &origin).await?;
+        emails::restore(&call, store.id, *id).await.map_err(app::refused)?;
+        if out.json {
+            out.object(&json!({"id": id, "restored": true}))?;
+        } else {
+            out.line(&format!("{id} is not deleted any more."))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn show(config: &Config, id: &str, tenant: &str, raw: bool, out: Output) -> Result<ExitCode, Failure> {
@@ -80,6 +103,9 @@ pub fn print(email: &Email, out: Output) -> Result<(), Failure> {
     print_field(out, "Received", &email.received_at.to_string())?;
     if let Some(sent) = email.sent_at {
         print_field(out, "Sent", &sent.to_string())?;
+    }
+    if let Some(deleted) = email.deleted_at {
+        print_field(out, "Deleted", &deleted.to_string())?;
     }
     print_field(out, "Folders", &email.folders.join(", "))?;
     if !email.flags.is_empty() {

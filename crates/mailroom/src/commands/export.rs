@@ -25,7 +25,13 @@ pub async fn run(config: &Config, args: &cli::ExportArgs, out: Output) -> Result
         ExportFormatArg::Mbox => ExportFormat::Mbox,
         ExportFormatArg::Eml => ExportFormat::Eml,
     };
-    let request = ExportRequest { query: args.query.clone(), mailbox, format, out: args.out.clone() };
+    let request = ExportRequest {
+        query: args.query.clone(),
+        includes_deleted: args.include_deleted,
+        mailbox,
+        format,
+        out: args.out.clone(),
+    };
     let origin = app::origin();
     let call = Invocation::begin(&engine, &origin).await?;
     let progress = Arc::new(Progress::default());

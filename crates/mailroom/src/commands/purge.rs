@@ -15,7 +15,7 @@ use crate::config::Config;
 /// Emails to purge.
 pub enum PurgeSelection {
     Ids(Vec<EmailId>),
-    Query { query: String, mailbox: Option<String> },
+    Query { query: String, mailbox: Option<String>, include_deleted: bool },
 }
 
 pub async fn run(
@@ -32,8 +32,11 @@ pub async fn run(
             let found = store.get_summaries(&ids, 0).await?;
             found.iter().map(|email| email.id).collect()
         }
-        PurgeSelection::Query { query, mailbox } => {
-            let query = query::parse(&query).map_err(|e| Failure::usage(e.to_string()))?;
+        PurgeSelection::Query { query, mailbox, include_deleted } => {
+            let mut query = query::parse(&query).map_err(|e| Failure::usage(e.to_string()))?;
+            if include_deleted {
+                query = query.including_deleted();
+            }
             let mailbox = app::find_mailbox(&store, mailbox.as_deref()).await?;
             all_matching(&store, &query, mailbox.map(|mailbox| mailbox.id)).await?
         }
@@ -53,7 +56,7 @@ pub async fn run(
     if out.json {
         out.object(&json!({"found": ids.len(), "purged": purged}))?;
     } else {
-        out.line(&format!("Purged {} emails. `mailroom gc` frees their bytes.", count(purged)))?;
+        out.line(&format!("Purged {} emails. `mailroom gc` deletes their bytes.", count(purged)))?;
     }
     Ok(ExitCode::SUCCESS)
 }

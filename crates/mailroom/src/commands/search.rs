@@ -31,6 +31,7 @@ pub async fn run(config: &Config, args: &cli::SearchArgs, out: Output) -> Result
     let mut left = args.limit.unwrap_or(if is_for_a_person { TERMINAL_LIMIT } else { u64::MAX });
     let mut search = SearchRequest {
         mailbox,
+        includes_deleted: args.include_deleted,
         limit: 0,
         order: if args.ranked { SearchOrder::Ranked } else { SearchOrder::Newest },
         cursor: args.cursor.clone(),
@@ -85,14 +86,15 @@ fn print_line(hit: &SearchHit, out: Output) -> Result<(), Failure> {
         return out.object(&json!({
             "id": email.id, "mailbox_id": email.mailbox_id, "subject": email.subject, "from": email.from,
             "received_at": email.received_at, "folders": email.folders, "has_attachments": email.has_attachments,
-            "snippet": hit.snippet,
+            "deleted_at": email.deleted_at, "snippet": hit.snippet,
         }));
     }
     let from = email.from.as_ref().map_or("(no sender)", |from| from.name.as_deref().unwrap_or(&from.address));
     let subject = email.subject.as_deref().unwrap_or("(no subject)");
     let clip = if email.has_attachments { " +" } else { "" };
+    let state = if email.deleted_at.is_some() { "  [deleted]" } else { "" };
     let date = email.received_at.strftime("%Y-%m-%d %H:%M");
-    out.line(&format!("{date}  {}  {}{clip}", one_line(from, 30), one_line(subject, 90)))?;
+    out.line(&format!("{date}  {}  {}{clip}{state}", one_line(from, 30), one_line(subject, 90)))?;
     out.line(&format!("    {}", hit.snippet))?;
     out.line(&format!("    {}", email.id))
 }

@@ -359,6 +359,7 @@ fn operations_of(command: &str) -> &'static [&'static str] {
         "import" => &["tenant.create", "mailbox.create", "email.import"],
         "export" => &["email.export"],
         "email purge" => &["email.purge"],
+        "email restore" => &["email.restore"],
         "reindex" => &["email.reindex"],
         "backup" => &["backup"],
         "jobs retry" => &["job.retry"],

@@ -90,7 +90,7 @@ begin
     for routine in
         select p.oid from pg_proc p, aclexplode(p.proacl) g
         where p.pronamespace = current_schema()::regnamespace and p.proowner = 'mailroom_system'::regrole
-          and g.grantee = 'mailroom_tenant'::regrole and p.proname not in ('mailroom_now', 'mailroom_micros', 'mailroom_search', 'mailroom_places', 'mailroom_settle_emails')
+          and g.grantee = 'mailroom_tenant'::regrole and p.proname not in ('mailroom_now', 'mailroom_micros', 'mailroom_find_emails', 'mailroom_search', 'mailroom_places', 'mailroom_settle_emails')
     loop
         execute format('revoke all on function %s from mailroom_tenant', routine);
     end loop;

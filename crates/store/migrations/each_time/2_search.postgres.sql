@@ -10,12 +10,12 @@ create or replace function mailroom_received_at(id uuid) returns timestamptz lan
     select to_timestamp(('x' || lpad(left(replace(id::text, '-', ''), 12), 16, '0'))::bit(64)::bigint / 1000.0)
 $$;
 
--- Ids of live emails, newest first. Every text is bound, none becomes SQL. Planned for its values each time, and from the newest mail
+-- Ids of emails that are deleted, are not, or both (null), newest first. Every text is bound, none becomes SQL. Planned for its values each time, and from the newest mail
 -- back to the oldest, so that a page of recent mail opens few partitions. Volatile, though it changes nothing: a stable function would look
 -- at the partitions of now with the caller's snapshot, and not find rows that were moved in between.
-create or replace function mailroom_search(
+create or replace function mailroom_find_emails(
     words text, mailbox uuid, since timestamptz, until timestamptz, labels text[], not_labels text[], start_id uuid, is_start_found boolean,
-    most bigint
+    most bigint, is_live boolean
 ) returns setof uuid language plpgsql volatile security definer
 -- Starting workers takes longer than most searches. The cost is the server's default, stated so that what is set below ends with the call.
 set max_parallel_workers_per_gather = 0 set cpu_tuple_cost = 0.01 as $$
@@ -25,7 +25,7 @@ declare
     labelled text := 'exists (select 1 from placements p join folders f on f.tenant_id = p.tenant_id and f.id = p.folder_id
         where p.tenant_id = s.tenant_id and p.email_id = s.email_id and p.is_live
           and (f.name_key = %1$s or f.last_segment_key = %1$s))';
-    condition text := 's.tenant_id = $1 and s.is_live';
+    condition text := 's.tenant_id = $1' || case when is_live then ' and s.is_live' when not is_live then ' and not s.is_live' else '' end;
     upper uuid := mailroom_id_at(until);
     oldest uuid := mailroom_id_at(since);
     lower uuid;
@@ -106,6 +106,14 @@ begin
     end loop;
 end $$;
 
+-- The same for processes of the version before, which run until they are replaced.
+create or replace function mailroom_search(
+    words text, mailbox uuid, since timestamptz, until timestamptz, labels text[], not_labels text[], start_id uuid, is_start_found boolean,
+    most bigint
+) returns setof uuid language sql volatile as $$
+    select mailroom_find_emails(words, mailbox, since, until, labels, not_labels, start_id, is_start_found, most, true)
+$$;
+
 -- Where emails are and what they are marked with. Runs with the rights of its caller; a function because its plan lasts, whatever the ids.
 create or replace function mailroom_places(ids uuid[]) returns table (email_id uuid, folder text, flags jsonb) language plpgsql volatile
 set plan_cache_mode = force_generic_plan as $$
@@ -120,7 +128,7 @@ end $$;
 do $$
 begin
     -- Nothing of the caller's can stand in for our tables and functions.
-    execute format('alter function mailroom_search set search_path = %I, pg_temp', current_schema());
-    revoke all on function mailroom_search, mailroom_places, mailroom_id_at, mailroom_received_at from public;
-    grant execute on function mailroom_search, mailroom_places to mailroom_tenant;
+    execute format('alter function mailroom_find_emails set search_path = %I, pg_temp', current_schema());
+    revoke all on function mailroom_find_emails, mailroom_search, mailroom_places, mailroom_id_at, mailroom_received_at from public;
+    grant execute on function mailroom_find_emails, mailroom_search, mailroom_places to mailroom_tenant;
 end $$;

@@ -129,13 +129,13 @@ const POLICIES: &str = "select format('the table %s has the policy %I, which is 
       and p.polroles && array[0, 'mailroom_tenant'::regrole::oid, 'mailroom_system'::regrole::oid]
     order by 1";
 
-/// A tenant may call five of our functions; what runs with its owner's rights has a search path of its own.
+/// A tenant may call six of our functions; what runs with its owner's rights has a search path of its own.
 const ROUTINES: &str = "
 with routine as (
     select p.oid, p.proname, p.prosecdef, p.proowner, p.proconfig, coalesce(p.proacl, acldefault('f', p.proowner)) as acl
     from pg_proc p where p.pronamespace = current_schema()::regnamespace and (p.proname like 'mailroom\\_%' or p.prosecdef)
 )
-select format('the function %s is missing', name) from unnest(array['mailroom_now', 'mailroom_micros', 'mailroom_search', 'mailroom_places', 'mailroom_settle_emails', 'mailroom_upkeep_partitions',
+select format('the function %s is missing', name) from unnest(array['mailroom_now', 'mailroom_micros', 'mailroom_find_emails', 'mailroom_places', 'mailroom_settle_emails', 'mailroom_upkeep_partitions',
         'mailroom_job_candidates', 'mailroom_claim_jobs']) name
     where not exists (select from routine where proname = name)
 union all
@@ -147,10 +147,10 @@ select format('everybody may call the function %s', proname) from routine
 union all
 select format('mailroom_tenant may %scall the function %s', case when may then '' else 'not ' end, proname)
     from (select proname, exists (select from aclexplode(acl) g where g.grantee = 'mailroom_tenant'::regrole) as may from routine) r
-    where may <> (proname in ('mailroom_now', 'mailroom_micros', 'mailroom_search', 'mailroom_places', 'mailroom_settle_emails'))
+    where may <> (proname in ('mailroom_now', 'mailroom_micros', 'mailroom_find_emails', 'mailroom_search', 'mailroom_places', 'mailroom_settle_emails'))
 union all
 select format('the function %s has no search path of its own', proname) from routine
     where prosecdef and not coalesce(proconfig && array[format('search_path=%I, pg_temp', current_schema())], false)
 union all
 select format('the function %s does not run with its owner''s rights', proname) from routine
-    where proname in ('mailroom_search', 'mailroom_upkeep_partitions') and not prosecdef";
+    where proname in ('mailroom_find_emails', 'mailroom_upkeep_partitions') and not prosecdef";

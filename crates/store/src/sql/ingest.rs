@@ -118,6 +118,9 @@ impl TenantUnit {
         self.unit.insert(recipients_insert(rows.recipients));
         let attachments = self.unit.insert(attachments_insert(rows.attachments));
         self.unit.insert(search_insert(self.store.dialect(), rows.search));
+        if !revised.is_empty() {
+            self.keep_discarded(revised);
+        }
         RecordedOps { emails, attachments }
     }
 

@@ -25,6 +25,7 @@ impl TenantStore {
         let statements = [
             search,
             format!("delete from discarded_emails where {by_email}"),
+            format!("delete from restored_emails where {by_email}"),
             format!("delete from attachments where {by_email}"),
             format!("delete from email_recipients where {by_email}"),
             format!(

@@ -1,6 +1,6 @@
 //! Search for emails by our own tokens, with the same results on both databases.
 
-use domain::search::{PHRASE_GAP, Phrase, SearchQuery};
+use domain::search::{DeletedEmails, PHRASE_GAP, Phrase, SearchQuery};
 use domain::{EmailId, MailboxId};
 use uuid::Uuid;
 
@@ -33,14 +33,16 @@ impl PageStart {
 }
 
 impl TenantStore {
-    /// Returns the ids of matching emails that are not deleted, newest first (by the second, on SQLite).
+    /// Returns the ids of matching emails, newest first (by the second, on SQLite).
     pub async fn search(&self, query: &SearchQuery, page: &SearchPage) -> Result<Vec<EmailId>, StoreError> {
+        // Few emails are deleted, and an index lists them; it is not one of the text index.
+        let lists_deleted = query.deleted == DeletedEmails::Only && !query.has_text();
         let (sql, params) = match self.store.dialect() {
-            Dialect::Sqlite => {
+            Dialect::Postgres if !lists_deleted => postgres(query, page),
+            _ => {
                 let mut sql = SqlBuilder::default();
-                (sql.sqlite(self, query, page), sql.params)
+                (sql.build(self, query, page), sql.params)
             }
-            Dialect::Postgres => postgres(query, page),
         };
         self.query(sql, params).await?.iter().map(|row| row.get(0)).collect()
     }
@@ -62,9 +64,14 @@ fn postgres(query: &SearchQuery, page: &SearchPage) -> (String, Vec<Value>) {
         lower_case(&query.not_labels),
         start,
         is_start_found,
-        page.limit
+        page.limit,
+        match query.deleted {
+            DeletedEmails::Hidden => Value::from(true),
+            DeletedEmails::Included => Value::Null,
+            DeletedEmails::Only => Value::from(false),
+        }
     ];
-    ("select mailroom_search($1, $2, $3, $4, $5, $6, $7, $8, $9)".to_owned(), params)
+    ("select mailroom_find_emails($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)".to_owned(), params)
 }
 
 fn lower_case(labels: &[String]) -> Vec<String> {
@@ -85,7 +92,8 @@ impl SqlBuilder {
         format!("${}", self.params.len())
     }
 
-    fn sqlite(&mut self, tenant: &TenantStore, query: &SearchQuery, page: &SearchPage) -> String {
+    /// Returns the query on SQLite. Without text it is PostgreSQL's, too.
+    fn build(&mut self, tenant: &TenantStore, query: &SearchQuery, page: &SearchPage) -> String {
         let id = self.bind(tenant.id);
         let number = format!("(select number from tenants where id = {id})");
         // The rows of one tenant are one range of the index; see migrations/0001.
@@ -105,17 +113,25 @@ impl SqlBuilder {
                 "e.search_rowid not in (select rowid from email_search where email_search match {matching} and rowid {range})"
             ));
         }
-        self.conditions.push(format!("e.tenant_id = {id} and e.deleted_at is null"));
+        self.conditions.push(format!("e.tenant_id = {id}"));
+        match query.deleted {
+            DeletedEmails::Hidden => self.conditions.push("e.deleted_at is null".to_owned()),
+            DeletedEmails::Included => {}
+            DeletedEmails::Only => self.conditions.push("e.deleted_at is not null".to_owned()),
+        }
         if let Some((than, start)) = page.start.map(PageStart::comparison) {
-            let (place, second) = (self.bind(start), self.bind(search_second(start)));
-            self.conditions.push(match order {
-                "e.id" => format!("e.id {than} {place}"),
+            let place = self.bind(start);
+            let condition = if order == "e.id" {
+                format!("e.id {than} {place}")
+            } else {
+                let second = self.bind(search_second(start));
                 // An email that is gone meanwhile still shows by its id where the page begins.
-                _ => format!(
+                format!(
                     "s.rowid {than} coalesce((select search_rowid from emails where tenant_id = {id} and id = {place}),
                                              ({number} << 47) | ({second} << 16))"
-                ),
-            });
+                )
+            };
+            self.conditions.push(condition);
         }
         self.narrow(query, page);
         self.finish(&from, order, page)

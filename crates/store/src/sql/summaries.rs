@@ -26,6 +26,7 @@ pub struct SummaryRow {
     pub has_attachments: bool,
     /// The beginning of the body.
     pub text: String,
+    pub deleted_at: Option<Timestamp>,
 }
 
 /// How far back a page is read directly. Most lists begin with mail of the last days, and a month is in two partitions at
@@ -104,7 +105,7 @@ fn first_id(received_at: Timestamp) -> EmailId {
 fn columns(text_chars: u32) -> String {
     format!(
         "id, mailbox_id, subject, from_name, from_address, received_at, size_bytes, has_attachments,
-         substr(body_text, 1, {text_chars})"
+         substr(body_text, 1, {text_chars}), deleted_at"
     )
 }
 
@@ -121,6 +122,7 @@ fn summary(row: &Row) -> Result<SummaryRow, StoreError> {
         size_bytes: row.get(6)?,
         has_attachments: row.get(7)?,
         text: row.get::<Option<String>>(8)?.unwrap_or_default(),
+        deleted_at: row.get(9)?,
     })
 }
 

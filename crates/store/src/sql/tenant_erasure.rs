@@ -15,6 +15,7 @@ const TABLES: &[(&str, &str)] = &[
     ("webhooks", "id"),
     ("idempotency_keys", "key_hash"),
     ("discarded_emails", "email_id"),
+    ("restored_emails", "email_id"),
     ("secrets", "id"),
     ("tenant_keys", "version"),
     ("event_drafts", "unit"),

@@ -64,7 +64,8 @@ const CHECKS: &[(&str, &str)] = &[
     (
         "emails are not deleted though they are in no folder",
         "select cast(e.id as text) as id from emails e where {e} and e.deleted_at is null and not exists (
-             select 1 from placements p where p.tenant_id = e.tenant_id and p.email_id = e.id and p.is_live)",
+             select 1 from placements p where p.tenant_id = e.tenant_id and p.email_id = e.id and p.is_live)
+             and not exists (select 1 from restored_emails r where r.tenant_id = e.tenant_id and r.email_id = e.id)",
     ),
     (
         "emails are deleted though they are in a folder",

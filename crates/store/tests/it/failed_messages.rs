@@ -2,20 +2,10 @@
 
 use domain::{MailboxId, Provider, SystemClock};
 use store::sql::mailboxes::NewMailbox;
-use store::testing::{TestDatabase, on_each_database};
+use store::testing::on_each_database;
 
+use crate::older_schemas::set_back;
 use crate::samples::tenant;
-
-/// Sets the schema back: migration 15 added two columns and an index.
-pub async fn at_schema_14(db: &TestDatabase) {
-    db.run_all(&[
-        "drop index jobs_parked",
-        "alter table jobs drop column parked_on",
-        "alter table jobs drop column wait_reason",
-        "delete from schema_migrations where version > 14",
-    ])
-    .await;
-}
 
 #[tokio::test]
 async fn older_failed_messages_are_queued_once_more() {
@@ -40,9 +30,9 @@ async fn older_failed_messages_are_queued_once_more() {
             ))
             .await;
         }
-        at_schema_14(&db).await;
+        set_back(&db, 14).await;
 
-        assert_eq!(db.second_store().migrate().await.unwrap(), ["own_trouble"]);
+        assert_eq!(db.second_store().migrate().await.unwrap()[0], "own_trouble");
 
         let queued = db.rows("select provider_message_id from ledger where state = 'queued' and reason is null").await;
         let queued: Vec<String> = queued.iter().map(|row| row.get(0).unwrap()).collect();

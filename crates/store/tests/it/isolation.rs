@@ -58,13 +58,19 @@ async fn manual_damage_is_reported_and_mended() {
             "may call the function mailroom_upkeep",
         ),
         (
-            "revoke execute on function mailroom_search from mailroom_tenant",
-            "may not call the function mailroom_search",
+            "revoke execute on function mailroom_find_emails from mailroom_tenant",
+            "may not call the function mailroom_find_emails",
         ),
-        ("grant execute on function mailroom_search to public", "everybody may call the function mailroom_search"),
-        ("alter function mailroom_search reset search_path", "mailroom_search has no search path of its own"),
-        ("alter function mailroom_search security invoker", "mailroom_search does not run with its owner's rights"),
-        ("drop function mailroom_search", "the function mailroom_search is missing"),
+        (
+            "grant execute on function mailroom_find_emails to public",
+            "everybody may call the function mailroom_find_emails",
+        ),
+        ("alter function mailroom_find_emails reset search_path", "mailroom_find_emails has no search path of its own"),
+        (
+            "alter function mailroom_find_emails security invoker",
+            "mailroom_find_emails does not run with its owner's rights",
+        ),
+        ("drop function mailroom_find_emails", "the function mailroom_find_emails is missing"),
     ];
     let db = migrated_postgres().await;
     for (damage, named) in damages {
@@ -198,6 +204,7 @@ async fn leave_sync(db: &TestDatabase, tenant: &TenantStore) {
         &format!("insert into audit_heads values ('{id}', 1, 'x')"),
         &format!("insert into idempotency_keys values ('{id}', 'x', 'x', 200, '{{}}', '', null, now())"),
         &format!("insert into discarded_emails values ('{id}', '{id}', now())"),
+        &format!("insert into restored_emails values ('{id}', '{id}', now())"),
         &format!(
             "insert into webhooks (tenant_id, id, url, types, signing, cursor, created_at, updated_at)
              values ('{id}', '{id}', 'x', '[]', '[]', 0, now(), now())"
@@ -305,9 +312,13 @@ async fn raw_sql_sees_only_its_own_tenant() {
         count(&client, &format!("delete from placements where tenant_id = '{}' returning 1", acme.id)).await,
         Ok(0)
     );
-    let found = count(&client, "select mailroom_search('acme', null, null, null, null, null, null, false, 10)").await;
+    let found =
+        count(&client, "select mailroom_find_emails('acme', null, null, null, null, null, null, false, 10, true)")
+            .await;
     assert_eq!(found, Ok(0));
-    let found = count(&client, "select mailroom_search('other', null, null, null, null, null, null, false, 10)").await;
+    let found =
+        count(&client, "select mailroom_find_emails('other', null, null, null, null, null, null, false, 10, true)")
+            .await;
     assert_eq!(found, Ok(2));
     let moved = format!("update emails set tenant_id = '{}' where tenant_id = '{}'", acme.id, other.id);
     assert_eq!(count(&client, &moved).await, Err(SqlState::INSUFFICIENT_PRIVILEGE));
@@ -346,7 +357,8 @@ async fn transaction_without_tenant_sees_no_rows() {
         assert_eq!(count(&client, &format!("select from {name}")).await, Ok(0), "{name} {is_partition}");
     }
     assert_eq!(count(&client, "select from tenants").await, Ok(0));
-    let found = count(&client, "select mailroom_search(null, null, null, null, null, null, null, false, 10)").await;
+    let found =
+        count(&client, "select mailroom_find_emails(null, null, null, null, null, null, null, false, 10, true)").await;
     assert_eq!(found, Ok(0));
     client.batch_execute("rollback; begin").await.unwrap();
     // And the login by itself, in no role.

@@ -13,6 +13,7 @@ mod legal_hold;
 mod listening;
 mod migrate;
 mod objects;
+mod older_schemas;
 mod partitions;
 mod provider_names;
 mod reindex;

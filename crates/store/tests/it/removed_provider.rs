@@ -8,7 +8,7 @@ use store::sql::secrets::{SealedSecret, WrappedKey};
 use store::testing::{TestDatabase, on_each_database};
 use store::{Dialect, TenantStore, migrate};
 
-use crate::failed_messages::at_schema_14;
+use crate::older_schemas::set_back;
 use crate::samples::{blobs, email, record, tenant, time};
 
 /// What schema 11 has of a mailbox.
@@ -76,14 +76,6 @@ async fn old_mailbox(db: &TestDatabase, tenant: &TenantStore, provider: &str, ad
     OldMailbox { mailbox, email: new.id, secret }
 }
 
-/// Sets the schema back: migration 12 changes rows only, 13 can be applied again, and 14 and 15 added columns.
-async fn at_schema_11(db: &TestDatabase) {
-    at_schema_14(db).await;
-    db.run("alter table sync_states drop column last_message_id").await;
-    db.run("delete from schema_migrations where version > 11").await;
-    assert_eq!(db.store.schema_version().await.unwrap(), 11);
-}
-
 async fn first_column(db: &TestDatabase, sql: &str) -> Vec<String> {
     db.rows(sql).await.iter().map(|row| row.get(0).unwrap()).collect()
 }
@@ -94,7 +86,7 @@ async fn scripted_mailbox_becomes_disconnected() {
         db.store.system().record_first_master_key("one").await.unwrap();
         let acme = tenant(&db.store, "acme").await;
         let scripted = old_mailbox(&db, &acme, "scripted", "box1@scripted.example").await;
-        at_schema_11(&db).await;
+        set_back(&db, 11).await;
 
         let later = db.second_store();
         assert_eq!(later.migrate().await.unwrap()[0], "without_scripted");
@@ -126,7 +118,7 @@ async fn disconnected_mailbox_keeps_its_reason() {
         let acme = tenant(&db.store, "acme").await;
         let scripted = old_mailbox(&db, &acme, "scripted", "box1@scripted.example").await;
         db.run("update mailboxes set state = 'disconnected', state_reason = 'it was mine'").await;
-        at_schema_11(&db).await;
+        set_back(&db, 11).await;
 
         db.second_store().migrate().await.unwrap();
 
@@ -142,7 +134,7 @@ async fn nothing_names_the_removed_provider() {
         db.store.system().record_first_master_key("one").await.unwrap();
         let acme = tenant(&db.store, "acme").await;
         old_mailbox(&db, &acme, "scripted", "box1@scripted.example").await;
-        at_schema_11(&db).await;
+        set_back(&db, 11).await;
 
         db.second_store().migrate().await.unwrap();
 
@@ -172,7 +164,7 @@ async fn mailboxes_of_other_providers_stay_as_they_are() {
         old_mailbox(&db, &acme, "scripted", "box1@scripted.example").await;
         let neighbour = old_mailbox(&db, &beta, "imap", "me@beta.test").await;
         let before = beta.find_mailbox(&neighbour.mailbox.to_string()).await.unwrap().unwrap();
-        at_schema_11(&db).await;
+        set_back(&db, 11).await;
 
         db.second_store().migrate().await.unwrap();
 

@@ -1,4 +1,4 @@
-//! Emails: search, details, original bytes, deletion.
+//! Emails: search, details, original bytes, deletion and its undoing.
 
 use axum::Json;
 use axum::extract::State;
@@ -25,7 +25,7 @@ use crate::App;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct EmailQuery {
-    /// Search query, such as `from:ann "past due" has:attachment -draft`. An empty query matches all emails.
+    /// Search query, such as `from:ann "past due" has:attachment -draft`. An empty query matches all emails that are not deleted; `is:deleted` matches those that are.
     #[param(example = "subject:invoice")]
     q: Option<String>,
     /// Only emails of this mailbox.
@@ -38,6 +38,9 @@ pub struct EmailQuery {
     after: Option<String>,
     /// Only emails received before this time.
     before: Option<String>,
+    /// Also emails that are deleted.
+    #[param(default = false)]
+    include_deleted: Option<bool>,
     /// Maximum number of items.
     #[param(minimum = 1, maximum = 500, default = 50)]
     limit: Option<u64>,
@@ -83,6 +86,8 @@ pub struct EmailSummary {
     flags: Vec<String>,
     size_bytes: u64,
     has_attachments: bool,
+    #[schema(value_type = Option<String>, format = DateTime)]
+    deleted_at: Option<jiff::Timestamp>,
     /// Excerpt around the first match, which is enclosed in `**`.
     snippet: String,
 }
@@ -118,6 +123,7 @@ impl From<SearchHit> for EmailSummary {
             flags: email.flags,
             size_bytes: email.size_bytes,
             has_attachments: email.has_attachments,
+            deleted_at: email.deleted_at,
             snippet,
         }
     }
@@ -134,6 +140,7 @@ pub async fn list(
     let text = query.text()?;
     let search = SearchRequest {
         mailbox: query.mailbox,
+        includes_deleted: query.include_deleted.unwrap_or(false),
         limit: page::limit(query.limit)?,
         order: SearchOrder::Newest,
         cursor: query.cursor,
@@ -252,7 +259,7 @@ pub async fn raw(
 
 /// Delete an email.
 ///
-/// It is hidden from searches; the message at its provider is not changed.
+/// It is hidden from searches that do not ask for deleted emails; the message at its provider is not changed. Refused while the tenant is on legal hold.
 #[utoipa::path(delete, path = "/v1/emails/{id}", operation_id = "delete_email", tag = "emails",
     params(("id" = String, Path), super::IdempotencyKey), responses(
     (status = 204, description = "The email was deleted")))]
@@ -263,5 +270,21 @@ pub async fn delete(
 ) -> Result<Response, Problem> {
     let call = change.invocation(&app, |()| Ok(Reply::no_content()));
     operations::delete(&call, change.by.store.id, id).await?;
+    Ok(Reply::no_content().into_response())
+}
+
+/// Restore a deleted email.
+///
+/// It is found by searches again, whoever deleted it: the API or its provider. The message at its provider is not changed.
+#[utoipa::path(post, path = "/v1/emails/{id}/restore", operation_id = "restore_email", tag = "emails",
+    params(("id" = String, Path), super::IdempotencyKey), responses(
+    (status = 204, description = "The email is not deleted")))]
+pub async fn restore(
+    State(app): State<App>,
+    Path(id): Path<EmailId>,
+    change: ChangeRequest<TenantWriter>,
+) -> Result<Response, Problem> {
+    let call = change.invocation(&app, |()| Ok(Reply::no_content()));
+    operations::restore(&call, change.by.store.id, id).await?;
     Ok(Reply::no_content().into_response())
 }

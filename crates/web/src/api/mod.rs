@@ -90,6 +90,7 @@ pub fn router(app: &App) -> Router<App> {
         .routes(routes!(emails::list))
         .routes(routes!(emails::get, emails::delete))
         .routes(routes!(emails::raw))
+        .routes(routes!(emails::restore))
         .routes(routes!(attachments::get))
         .routes(routes!(attachments::content))
         .routes(routes!(signed_urls::url))

@@ -108,6 +108,9 @@ async fn deleted_email_is_found_no_more() {
         let events = two.get("/v1/events?types=email.deleted", &two.acme_reader).await.json();
         assert_eq!((&events["items"][0]["email_id"], events["items"].as_array().unwrap().len()), (&json!(ids[3]), 1));
         assert_eq!(events["items"][0]["data"], json!({"by": "api"}), "as the description of the type says");
+        // It is found where somebody asks for it.
+        assert_eq!(two.ids("/v1/emails?q=is:deleted", &two.acme_reader).await, [ids[3].clone()]);
+        assert_eq!(two.ids("/v1/emails?limit=500&include_deleted=true", &two.acme_reader).await.len(), ids.len());
         // Once more changes nothing.
         two.send("DELETE", &path, &two.acme_writer, &Value::Null).await.expect(204);
         assert_eq!(two.get("/v1/events?types=email.deleted", &two.acme_reader).await.json(), events);
@@ -116,6 +119,28 @@ async fn deleted_email_is_found_no_more() {
         let same = generated(1, 30).into_iter().map(|message| message.raw);
         app.import(&two.acme, "me@acme.test", "Elsewhere", same).await;
         assert_eq!(two.ids("/v1/emails?limit=500", &two.acme_reader).await.len(), ids.len() - 1);
+        two.assert_intact().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deleted_email_is_restored() {
+    on_each_app(async |app| {
+        let two = TwoTenants::new(app).await;
+        let ids = two.ids("/v1/emails?limit=500", &two.acme_reader).await;
+        let path = format!("/v1/emails/{}", ids[3]);
+        two.send("DELETE", &path, &two.acme_writer, &Value::Null).await.expect(204);
+        let restore = format!("{path}/restore");
+
+        two.send("POST", &restore, &two.acme_writer, &Value::Null).await.expect(204);
+        two.send("POST", &restore, &two.acme_writer, &Value::Null).await.expect(204);
+
+        assert_eq!(two.ids("/v1/emails?limit=500", &two.acme_reader).await, ids);
+        assert!(two.get(&path, &two.acme_reader).await.json()["deleted_at"].is_null());
+        let events = two.get("/v1/events?types=email.restored", &two.acme_reader).await.json();
+        assert_eq!(events["items"].as_array().unwrap().len(), 1, "once");
+        assert_eq!(events["items"][0]["data"], json!({"by": "api"}), "as the description of the type says");
         two.assert_intact().await;
     })
     .await;

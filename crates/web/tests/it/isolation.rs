@@ -60,6 +60,7 @@ fn case(operation: &str) -> (Audience, Value) {
         | "get_email"
         | "get_email_raw"
         | "delete_email"
+        | "restore_email"
         | "get_attachment"
         | "get_attachment_content"
         | "get_attachment_url"

@@ -25,6 +25,7 @@ fn operations_of(route: &str) -> &'static [&'static str] {
         "delete_directory" => &["directory.delete"],
         "discover_directory" => &["directory.discover"],
         "delete_email" => &["email.delete"],
+        "restore_email" => &["email.restore"],
         "create_webhook" => &["webhook.create"],
         "change_webhook" => &["webhook.change"],
         "delete_webhook" => &["webhook.delete"],

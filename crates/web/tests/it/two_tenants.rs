@@ -1,6 +1,5 @@
 //! Two tenants that have mail, with keys that may read and keys that may write.
 
-use domain::search::SearchOrder;
 use engine::Progress;
 use engine::archive::search::SearchRequest;
 use serde_json::{Value, json};
@@ -118,8 +117,7 @@ async fn create_key(app: &TestApp, operator: &str, tenant: &TenantStore, scopes:
 
 /// All emails of the tenant that are not deleted, newest first.
 pub async fn stored_emails(app: &TestApp, tenant: &TenantStore) -> Vec<Value> {
-    let request =
-        SearchRequest { mailbox: None, limit: 500, order: SearchOrder::Newest, cursor: None, marks: ("**", "**") };
+    let request = SearchRequest { limit: 500, marks: ("**", "**"), ..SearchRequest::default() };
     let hits = app.engine.search(tenant, "", &request).await.unwrap().hits;
     let ids: Vec<_> = hits.iter().map(|hit| hit.email.id).collect();
     let emails = tenant.get_emails(&ids).await.unwrap();

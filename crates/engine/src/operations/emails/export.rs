@@ -15,6 +15,8 @@ use crate::operations::{EMAIL_EXPORT, Invocation, Refusal};
 #[derive(Debug, Clone)]
 pub struct ExportRequest {
     pub query: String,
+    /// Soft-deleted emails that match, too.
+    pub includes_deleted: bool,
     pub mailbox: Option<MailboxId>,
     pub format: ExportFormat,
     /// The file or folder to create.
@@ -28,10 +30,15 @@ pub async fn export(
     request: &ExportRequest,
     progress: &Progress,
 ) -> Result<u64, Refusal> {
-    let ExportRequest { query, mailbox, format, out } = request;
-    let parsed = query::parse(query).map_err(|e| Refusal::invalid("query", e.to_string()))?;
+    let ExportRequest { query, includes_deleted, mailbox, format, out } = request;
+    let mut parsed = query::parse(query).map_err(|e| Refusal::invalid("query", e.to_string()))?;
+    if *includes_deleted {
+        parsed = parsed.including_deleted();
+    }
     let change = AuditedChange {
-        after: Some(json!({"query": query, "mailbox": mailbox, "out": out.display().to_string()})),
+        after: Some(json!({
+            "query": query, "includes_deleted": includes_deleted, "mailbox": mailbox, "out": out.display().to_string(),
+        })),
         ..AuditedChange::new(&EMAIL_EXPORT, tenant, tenant)
     };
     let begun = call.record_intent(change).await?;

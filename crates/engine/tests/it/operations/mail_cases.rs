@@ -56,6 +56,7 @@ async fn on_email(operation: &Operation, subject: &Subject<'_>) -> Result<(), Re
     let (app, tenant) = (subject.app, subject.tenant.id);
     match operation.name {
         "email.delete" => emails::delete(&subject.call().await, tenant, email(subject).await).await,
+        "email.restore" => emails::restore(&subject.call().await, tenant, email(subject).await).await,
         "email.purge" => {
             let ids: Vec<EmailId> = subject.tenant.list_email_ids(files(subject).await.id, 1).await?;
             emails::purge(&subject.call().await, tenant, &ids).await.map(drop)
@@ -72,7 +73,13 @@ async fn on_email(operation: &Operation, subject: &Subject<'_>) -> Result<(), Re
         }
         "email.export" => {
             let out = subject.path("out.mbox");
-            let request = ExportRequest { query: String::new(), mailbox: None, format: ExportFormat::Mbox, out };
+            let request = ExportRequest {
+                query: String::new(),
+                includes_deleted: false,
+                mailbox: None,
+                format: ExportFormat::Mbox,
+                out,
+            };
             emails::export(&subject.call().await, tenant, &request, &Progress::default()).await.map(drop)
         }
         "email.reindex" => emails::reindex(&subject.call().await, tenant, ReindexScope::All, None).await.map(drop),

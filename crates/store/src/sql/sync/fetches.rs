@@ -193,7 +193,8 @@ impl TenantUnit {
         let unit = self.draft_id();
         let sql = format!(
             "insert into {INTO_DRAFTS} select tenant_id, $3, {EVENT_STEP}, '{kind}', mailbox_id, id, false, '{{}}'
-             from emails where tenant_id = $1 and {}",
+             from emails where tenant_id = $1 and {}
+               and id not in (select email_id from discarded_emails where tenant_id = $1)",
             any(self.store.dialect(), "id", 2),
             kind = EventType::EmailUpdated,
         );

@@ -1,0 +1,26 @@
+//! Sets a new database back to an older schema, for tests of what a migration does to rows.
+
+use store::testing::TestDatabase;
+
+/// What undoes a migration. Those that are absent can be applied again: 12 changes rows only, and so does 13.
+const UNDO: &[(u32, &[&str])] = &[
+    (16, &["drop index emails_deleted", "drop table restored_emails"]),
+    (
+        15,
+        &[
+            "drop index jobs_parked",
+            "alter table jobs drop column parked_on",
+            "alter table jobs drop column wait_reason",
+        ],
+    ),
+    (14, &["alter table sync_states drop column last_message_id"]),
+];
+
+/// Undoes the migrations after `version`, the newest first.
+pub async fn set_back(db: &TestDatabase, version: u32) {
+    for (_, statements) in UNDO.iter().filter(|(migration, _)| *migration > version) {
+        db.run_all(statements).await;
+    }
+    db.run(&format!("delete from schema_migrations where version > {version}")).await;
+    assert_eq!(db.store.schema_version().await.unwrap(), version);
+}
