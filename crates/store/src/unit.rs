@@ -12,6 +12,8 @@ pub struct Unit {
     pub(crate) ops: Vec<Op>,
     /// Ids of emails that it records, so that PostgreSQL has partitions for them.
     pub(crate) emails: Vec<uuid::Uuid>,
+    /// What it removes must be overwritten: SQLite's pages that become free, too.
+    pub(crate) is_erasing: bool,
 }
 
 /// The operation of a unit that a count in [`CommitOutcome`] belongs to.

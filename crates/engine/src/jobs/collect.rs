@@ -25,6 +25,8 @@ impl RunnableJob for Collect {
     const PROGRESS_DEADLINE: Duration = Self::DEADLINE;
 
     async fn run(self, ctx: JobContext, (engine, grace): Self::Services) -> Result<Completion, JobError> {
+        // Where an erasure died before its own.
+        engine.store.system().scrub(&|| ctx.report_progress()).await?;
         for tenant in engine.store.system().list_tenants().await? {
             let collected = engine.collect(tenant.id, grace, &Progress::default()).await?;
             ctx.report_progress();

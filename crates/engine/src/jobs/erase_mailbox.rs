@@ -22,6 +22,7 @@ impl RunnableJob for EraseMailbox {
         if let Some(mailbox) = mailbox.filter(|mailbox| mailbox.state == MailboxState::Disconnected) {
             engine.erase_mailbox(&mailbox).await.map_err(job_error)?;
         }
+        engine.store.system().scrub(&|| ctx.report_progress()).await?;
         Ok(Completion::Done)
     }
 }

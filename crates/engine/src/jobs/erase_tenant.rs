@@ -30,7 +30,11 @@ impl RunnableJob for EraseTenant {
 
 async fn erase(engine: &Engine, ctx: &JobContext, job: &EraseTenant) -> Result<Completion, JobError> {
     let system = engine.store.system();
-    let Some(tenant) = system.find_tenant(&job.tenant.to_string()).await? else { return Ok(Completion::Done) };
+    let Some(tenant) = system.find_tenant(&job.tenant.to_string()).await? else {
+        // Its rows went before the job died.
+        system.scrub(&|| ctx.report_progress()).await?;
+        return Ok(Completion::Done);
+    };
     if tenant.deleted_at != Some(job.deleted_at) || tenant.is_active {
         return Ok(Completion::Done);
     }
@@ -54,6 +58,7 @@ async fn erase(engine: &Engine, ctx: &JobContext, job: &EraseTenant) -> Result<C
     if !collected.problems.is_empty() || is_held || !system.forget_tenant(&tenant).await? {
         return retry_later(ctx, job);
     }
+    system.scrub(&|| ctx.report_progress()).await?;
     tracing::info!(tenant.id = %tenant.id, "tenant erased");
     Ok(Completion::Done)
 }

@@ -5,6 +5,7 @@
 mod calls;
 mod deletion;
 mod directory;
+mod erasure;
 mod events;
 mod fault_table;
 mod gate;

@@ -34,6 +34,7 @@ pub async fn run(config: &Config, args: &cli::GcArgs, out: Output) -> Result<Exi
     // Left behind by killed writers; no write takes an hour, whatever the grace period.
     let age = grace.max(SignedDuration::from_hours(1));
     let leftovers = engine.blobs.remove_unfinished(engine.store.clock().now() - age).await?;
+    engine.store.system().scrub(&|| {}).await?;
     let freed = engine.store.system().compact().await?;
     if out.json {
         out.object(&json!({"unfinished_removed": leftovers, "database_bytes_freed": freed}))?;

@@ -12,6 +12,7 @@ use crate::{Dialect, Precondition, TenantUnit, params};
 impl TenantUnit {
     /// Soft-deletes an email. Refused while the tenant is on legal hold.
     pub fn discard_email(&mut self, id: EmailId) {
+        self.unit.is_erasing = true; // the row becomes longer and moves within the file
         self.unit.expect_not_held(self.store.dialect(), self.tenant);
         self.unit.op_exactly(
             1,
@@ -31,6 +32,7 @@ impl TenantUnit {
 
     /// Restores a soft-deleted email, whoever deleted it. Fails with [`Precondition::NoSuchEmail`] if it is not deleted.
     pub fn restore_email(&mut self, id: EmailId) {
+        self.unit.is_erasing = true;
         self.draft_by_api(id, EventType::EmailRestored, "deleted_at is not null");
         self.unit.op_exactly(
             1,

@@ -5,7 +5,17 @@ use domain::{EmailId, MailboxId, Sha256};
 use super::any;
 use super::ledger::PURGED;
 use crate::failpoint::Effect;
-use crate::{Dialect, StoreError, TenantStore, params};
+use crate::{Dialect, StoreError, TenantStore, Unit, params};
+
+impl Unit {
+    /// Asks for a scrub, in the unit that erases something. See [`crate::SystemStore::scrub`].
+    pub(super) fn request_scrub(&mut self, dialect: Dialect) {
+        if dialect == Dialect::Sqlite {
+            self.is_erasing = true;
+            self.op("update scrubs set wanted = wanted + 1", vec![]);
+        }
+    }
+}
 
 impl TenantStore {
     /// Removes the rows of these emails and returns how many there were. The ledger remembers their messages as gone,
@@ -38,6 +48,7 @@ impl TenantStore {
         ];
         let mut unit = self.write();
         unit.unit.expect_not_held(dialect, self.id);
+        unit.unit.request_scrub(dialect);
         for sql in statements {
             unit.unit.op(sql, params![self.id, ids.to_vec()]);
         }

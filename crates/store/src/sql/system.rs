@@ -61,6 +61,15 @@ impl SystemStore {
         self.commit(unit).await.map(drop)
     }
 
+    /// Overwrites what erased mail left in the file of an SQLite, and returns when nothing is left of what was erased before.
+    /// PostgreSQL does so by itself, in time.
+    pub async fn scrub(&self, report_progress: &(dyn Fn() + Sync)) -> Result<(), StoreError> {
+        match &*self.store.database {
+            Database::Sqlite(db) => db.scrub(report_progress).await,
+            Database::Postgres(_) => Ok(()),
+        }
+    }
+
     /// Releases the disk space of deleted rows when it is worth it, and returns how many bytes. PostgreSQL reuses it by itself.
     pub async fn compact(&self) -> Result<u64, StoreError> {
         match &*self.store.database {

@@ -46,6 +46,7 @@ impl SystemStore {
     pub async fn erase_rows(&self, tenant: TenantId) -> Result<bool, StoreError> {
         for (table, key) in TABLES {
             let mut unit = Unit::default();
+            unit.request_scrub(self.store.dialect());
             let erased = unit.op(
                 format!(
                     "delete from {table} where tenant_id = $1 and {key} in (
@@ -84,6 +85,7 @@ impl SystemStore {
             "after": null,
         });
         let mut unit = Unit::default();
+        unit.request_scrub(self.store.dialect());
         let mut tables = vec!["audit", "audit_heads", "tenant_counters", "job_queues", "job_tenants"];
         if self.store.dialect() == Dialect::Postgres {
             tables.push("job_arrivals");

@@ -2,6 +2,7 @@
 
 mod compact;
 mod reader;
+mod scrub;
 mod snapshot;
 mod statement_journal;
 mod writer;
@@ -31,6 +32,13 @@ const WRITER_CACHE_KIB: i64 = 24 << 10;
 /// Pages after which the log is folded into the database file: the larger, the fewer times a hot page is written, and
 /// the more disk the log takes (32 MB).
 const CHECKPOINT_PAGES: i64 = 4000;
+
+/// Deleted rows are overwritten in pages that are written anyway. Otherwise a copy of a row would stay wherever the row was
+/// before it grew or its page was split, and nothing could find those copies when the row is erased.
+const OVERWRITE_IN_PAGES: &str = "fast";
+
+/// Pages that become free are overwritten, too, which is one more write for each.
+const OVERWRITE_PAGES: &str = "on";
 
 /// How often to check whether another process has changed the file: soon enough that people do not notice, and seldom
 /// enough that an idle process needs less than a hundredth of a core for it.
@@ -86,9 +94,9 @@ impl Sqlite {
 
     /// Copies the database; see [`crate::Store::snapshot`].
     pub async fn snapshot(&self, to: &Path, watch: Arc<ProgressCallback>) -> Result<Snapshot, StoreError> {
-        let from = open_connection(&self.path, &self.clock, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        let mut from = open_connection(&self.path, &self.clock, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         let to = to.to_owned();
-        let taken = tokio::task::spawn_blocking(move || snapshot::take(&from, &to, &*watch)).await;
+        let taken = tokio::task::spawn_blocking(move || snapshot::take(&mut from, &to, watch)).await;
         taken.map_err(|e| StoreError::other(e.to_string()))?
     }
 
@@ -134,6 +142,7 @@ fn prepare_for_writing(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "synchronous", "full")?;
     connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
     connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
+    connection.pragma_update(None, "secure_delete", OVERWRITE_IN_PAGES)?;
     // What SQLite recommends so that `analyze` takes milliseconds, whatever the size of the tables.
     connection.pragma_update(None, "analysis_limit", 400)?;
     connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)

@@ -1,52 +1,51 @@
 //! Copies the whole database at one moment into a file of its own, while others read and write.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 
-use rusqlite::backup::{Backup, StepResult};
+use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OpenFlags};
 
 use super::error;
 use crate::StoreError;
 use crate::snapshot::{LivePack, ProgressCallback, Snapshot};
 
-/// Pages between two reports of progress: 8 MB.
-const PAGES_PER_STEP: i32 = 1024;
+/// Steps of SQLite between two reports of progress: some 10 ms.
+const STEPS_PER_REPORT: i32 = 200_000;
 
 /// Copies the database to `to`, which must be empty. It becomes a plain file without a log beside it, and not yet durable.
-pub(super) fn take(from: &Connection, to: &Path, watch: &ProgressCallback) -> Result<Snapshot, StoreError> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut copy = Connection::open_with_flags(to, flags).map_err(error)?;
+///
+/// Rows are copied, not pages: those have gaps, and between them are free ones, with remnants of what was erased.
+pub(super) fn take(from: &mut Connection, to: &Path, watch: Arc<ProgressCallback>) -> Result<Snapshot, StoreError> {
+    let path = to.to_owned();
+    let total = total_bytes(from).map_err(error)?;
+    let report = watch.clone();
+    let written = move || std::fs::metadata(&path).map_or(0, |meta| meta.len()).min(total);
+    from.progress_handler(
+        STEPS_PER_REPORT,
+        Some(move || {
+            report(written(), total);
+            false
+        }),
+    )
+    .map_err(error)?;
     // The file is used only once it is complete, so there is nothing to roll back to.
-    copy.pragma_update(None, "journal_mode", "off").map_err(error)?;
-    copy.pragma_update(None, "synchronous", "off").map_err(error)?;
-    copy_pages(from, &mut copy, watch).map_err(error)?;
-    // The copy says of itself that it has a log; as one file it can be moved and read without side effects.
-    copy.pragma_update(None, "journal_mode", "delete").map_err(error)?;
+    from.pragma_update(None, "synchronous", "off").map_err(error)?;
+    let name = ToSqlOutput::Borrowed(ValueRef::Text(to.as_os_str().as_bytes()));
+    // Within one read transaction.
+    from.execute("vacuum into ?1", [name]).map_err(error)?;
+    watch(total, total);
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let copy = Connection::open_with_flags(to, flags).map_err(error)?;
     describe(&copy).map_err(error)
 }
 
-/// Copies within one read transaction: without it every write of another process would make the copy start again.
-fn copy_pages(from: &Connection, to: &mut Connection, watch: &ProgressCallback) -> rusqlite::Result<()> {
-    from.execute_batch("begin")?;
-    let first_read = from.query_row("select page_size from pragma_page_size", [], |row| row.get::<_, u32>(0));
-    let copied = first_read.and_then(|page_bytes| {
-        let page_bytes = u64::from(page_bytes);
-        let backup = Backup::new(from, to)?;
-        loop {
-            let step = backup.step(PAGES_PER_STEP)?;
-            let pages = backup.progress();
-            let total = u64::try_from(pages.pagecount).unwrap_or(0);
-            let done = total - u64::try_from(pages.remaining).unwrap_or(0).min(total);
-            watch(done * page_bytes, total * page_bytes);
-            match step {
-                StepResult::Done => return Ok(()),
-                StepResult::More => {}
-                _ => std::thread::yield_now(),
-            }
-        }
-    });
-    let ended = from.execute_batch("rollback");
-    copied.and(ended)
+/// Returns the size of the copy: free pages are not copied.
+fn total_bytes(from: &Connection) -> rusqlite::Result<u64> {
+    let pages = "select (page_count - freelist_count) * page_size
+                 from pragma_page_count, pragma_freelist_count, pragma_page_size";
+    from.query_row(pages, [], |row| row.get::<_, i64>(0)).map(|bytes| u64::try_from(bytes).unwrap_or(0))
 }
 
 fn describe(copy: &Connection) -> rusqlite::Result<Snapshot> {

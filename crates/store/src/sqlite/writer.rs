@@ -11,9 +11,9 @@ use std::time::Duration;
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
-use super::error;
 use super::reader::{bind, run as run_query};
 use super::statement_journal::{StatementJournal, is_interrupted};
+use super::{OVERWRITE_IN_PAGES, OVERWRITE_PAGES, error};
 use crate::unit::{Insert, InsertBatching, Op, OpAction, OpOutcome};
 use crate::{CommitOutcome, Precondition, StoreError, Unit, Value};
 
@@ -158,6 +158,20 @@ fn commit_group(connection: &Connection, journal: &StatementJournal, group: Vec<
 type GroupOutcomes = Vec<Result<CommitOutcome, StoreError>>;
 
 fn run_group(
+    connection: &Connection,
+    journal: &StatementJournal,
+    units: &[Arc<Unit>],
+) -> rusqlite::Result<GroupOutcomes> {
+    if !units.iter().any(|unit| unit.is_erasing) {
+        return run_transaction(connection, journal, units);
+    }
+    connection.pragma_update(None, "secure_delete", OVERWRITE_PAGES)?;
+    let outcomes = run_transaction(connection, journal, units);
+    connection.pragma_update(None, "secure_delete", OVERWRITE_IN_PAGES)?;
+    outcomes
+}
+
+fn run_transaction(
     connection: &Connection,
     journal: &StatementJournal,
     units: &[Arc<Unit>],

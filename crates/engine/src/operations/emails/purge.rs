@@ -21,6 +21,7 @@ pub async fn purge(call: &Invocation<'_, u64>, tenant: TenantId, ids: &[EmailId]
         Ok(purged) => purged,
         Err(e) => return Err(call.explain(&EMAIL_PURGE, tenant, e.into()).await),
     };
+    call.engine.store.system().scrub(&|| {}).await?;
     call.record_reply(begun, &purged).await?;
     Ok(purged)
 }

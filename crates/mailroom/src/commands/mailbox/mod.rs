@@ -141,7 +141,11 @@ async fn remove(engine: &Engine, arg: &MailboxArg, erase: bool, yes: bool, out: 
     let call = Invocation::begin(engine, &origin).await?;
     let erasure = if erase { MailErasure::ByCaller } else { MailErasure::None };
     let deleted = mailboxes::delete(&call, mailbox.tenant_id, mailbox.id, erasure).await.map_err(app::refused)?;
-    let erased = if erase { engine.erase_mailbox(&deleted).await? } else { 0 };
+    let mut erased = 0;
+    if erase {
+        erased = engine.erase_mailbox(&deleted).await?;
+        engine.store.system().scrub(&|| {}).await?;
+    }
     if out.json {
         return out.object(&json!({"id": mailbox.id, "state": "disconnected", "erased": erased}));
     }

@@ -203,6 +203,7 @@ impl TenantUnit {
 
     /// Deletes the rows of these emails, but not their content keys.
     pub(in crate::sql) fn delete_email_rows(&mut self, ids: &[EmailId]) {
+        self.unit.is_erasing = true;
         let dialect = self.store.dialect();
         let by_email = format!("tenant_id = $1 and {}", any(dialect, "email_id", 2));
         let by_id = format!("tenant_id = $1 and {}", any(dialect, "id", 2));
