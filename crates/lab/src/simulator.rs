@@ -7,9 +7,9 @@ use std::sync::Arc;
 use clap::Args;
 use domain::{Clock, SystemClock};
 use serde_json::{Value, json};
-use sim::google::{self, CLIENT_ID, CLIENT_SECRET, GmailLimits};
+use sim::google::{CLIENT_ID, CLIENT_SECRET, GmailLimits, Now};
 use sim::people::{DirectoryProvider, NewOrganisation};
-use sim::{SimServer, imap, microsoft};
+use sim::{SimServer, SimWorlds, imap, jmap, microsoft};
 use terminal::{Failure, Output, count, note};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -55,20 +55,8 @@ pub async fn run(args: &SimArgs, out: Output) -> Result<ExitCode, Failure> {
         Failure::problem(format!("cannot listen on {} ({e}); choose another address with --listen", args.listen))
     })?;
     let imap_listener = bind_imap(args).await?;
-    let google = Arc::new(google::GoogleWorld::new(args.seed, DISTINCT_MESSAGES, Arc::new(|| SystemClock.now())));
-    google.create_many(args.accounts, args.emails);
-    google.set_latency_ms(args.latency_ms);
-    google.set_quota(args.quota.then(GmailLimits::default));
-    let microsoft =
-        Arc::new(microsoft::MicrosoftWorld::new(args.seed, DISTINCT_MESSAGES, Arc::new(|| SystemClock.now())));
-    microsoft.create_many(args.accounts, args.emails);
-    microsoft.set_latency_ms(args.latency_ms);
-    microsoft.set_quota(args.quota.then(microsoft::OutlookLimits::default));
-    let imap = Arc::new(imap::ImapWorld::new(args.seed, DISTINCT_MESSAGES, Arc::new(|| SystemClock.now())));
-    imap.create_many(args.accounts, args.emails);
-    imap.set_latency_ms(args.latency_ms);
-    organise(args, &*google, &*microsoft);
-    let server = SimServer::start(listener, &google, &microsoft, (imap_listener, &imap))?;
+    let worlds = create_worlds(args);
+    let server = SimServer::start(listener, imap_listener, &worlds)?;
     announce(&server, args, out)?;
     tokio::select! {
         _ = terminate.recv() => {}
@@ -76,6 +64,25 @@ pub async fn run(args: &SimArgs, out: Output) -> Result<ExitCode, Failure> {
     }
     note("Stopped; its mailboxes are lost.");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Creates the providers with their accounts.
+fn create_worlds(args: &SimArgs) -> SimWorlds {
+    let now: Now = Arc::new(|| SystemClock.now());
+    let worlds = SimWorlds::new(args.seed, DISTINCT_MESSAGES, &now);
+    let SimWorlds { google, microsoft, imap, jmap } = &worlds;
+    google.create_many(args.accounts, args.emails);
+    google.set_latency_ms(args.latency_ms);
+    google.set_quota(args.quota.then(GmailLimits::default));
+    microsoft.create_many(args.accounts, args.emails);
+    microsoft.set_latency_ms(args.latency_ms);
+    microsoft.set_quota(args.quota.then(microsoft::OutlookLimits::default));
+    imap.create_many(args.accounts, args.emails);
+    imap.set_latency_ms(args.latency_ms);
+    jmap.create_many(args.accounts, args.emails);
+    jmap.set_latency_ms(args.latency_ms);
+    organise(args, &**google, &**microsoft);
+    worlds
 }
 
 /// Binds the IMAP port: by default the port after `--listen`, or a free one if that is free.
@@ -138,7 +145,7 @@ fn announce(server: &SimServer, args: &SimArgs, out: Output) -> Result<(), Failu
     if out.json {
         return out.object(&json!({
             "listening": server.address().to_string(), "url": url, "control": control, "google": table(google),
-            "microsoft": table(microsoft), "imap": server.imap().to_string(), "accounts": args.accounts,
+            "microsoft": table(microsoft), "imap": server.imap().to_string(), "jmap": url, "accounts": args.accounts,
             "organisations": args.organisations, "people": args.people, "emails": args.emails, "seed": args.seed,
         }));
     }
@@ -150,6 +157,8 @@ fn announce(server: &SimServer, args: &SimArgs, out: Output) -> Result<(), Failu
         let (organisations, people) = (count(args.organisations as u64), count(args.people as u64));
         out.line(&format!("Both have {organisations} organisations of {people} people each, org1.example and so on."))?;
     }
+    let at_jmap = accounts(args.accounts, &format!("user1@jmap.example (password {})", jmap::JMAP_PASSWORD));
+    out.line(&format!("There is a JMAP server, too, with {at_jmap}."))?;
     let at_imap = accounts(args.accounts, &format!("user1@imap.example (password {})", imap::PASSWORD));
     out.line(&format!("An IMAP server without TLS listens on {}, with {at_imap}.", server.imap()))?;
     if !server.address().ip().is_loopback() {
@@ -166,7 +175,7 @@ fn announce(server: &SimServer, args: &SimArgs, out: Output) -> Result<(), Failu
         out.line(&format!("  {name} = \"{value}\""))?;
     }
     out.line("")?;
-    out.line("Control them from another terminal (docs/providers/gmail-simulator.md, outlook-simulator.md and imap-simulator.md have everything):")?;
+    out.line("Control them from another terminal (docs/providers/gmail-simulator.md, outlook-simulator.md, imap-simulator.md and jmap-simulator.md have everything):")?;
     for example in examples(&control) {
         out.line(&format!("  {example}"))?;
     }
@@ -181,7 +190,7 @@ fn accounts(number: usize, first: &str) -> String {
     }
 }
 
-fn examples(control: &str) -> [String; 13] {
+fn examples(control: &str) -> [String; 14] {
     let json = "-H 'content-type: application/json'";
     [
         format!("curl {control}/imap/accounts"),
@@ -197,5 +206,6 @@ fn examples(control: &str) -> [String; 13] {
         format!("curl {json} {control}/google/organisations -d '{{\"domain\":\"acme.test\",\"people\":50}}'"),
         format!("curl {control}/google/organisations/acme.test/truth"),
         format!("curl {json} {control}/imap/accounts/user1@imap.example/apply -d '{{\"op\":\"deliver\"}}'"),
+        format!("curl {json} {control}/jmap/accounts/user1@jmap.example/apply -d '{{\"op\":\"deliver\"}}'"),
     ]
 }

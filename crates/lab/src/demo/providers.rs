@@ -9,7 +9,7 @@ use serde::Serialize;
 use sim::google::{self, PushEndpoint};
 use sim::microsoft::{self, DirectoryChange, LifecycleEvent};
 use sim::people::{DirectoryProvider, NewOrganisation, NewPerson, PeopleOperation};
-use sim::{SimServer, imap};
+use sim::{SimServer, SimWorlds, imap};
 use terminal::Failure;
 use tokio::net::TcpListener;
 
@@ -73,10 +73,9 @@ impl DemoProviders {
     pub async fn start(args: &DemoArgs) -> Result<Self, Failure> {
         let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let (listener, imap_listener) = (TcpListener::bind(here).await?, TcpListener::bind(here).await?);
-        let google = Arc::new(google::GoogleWorld::new(args.seed, DISTINCT_MESSAGES, clock()));
-        let microsoft = Arc::new(microsoft::MicrosoftWorld::new(args.seed, DISTINCT_MESSAGES, clock()));
-        let imap = Arc::new(imap::ImapWorld::new(args.seed, DISTINCT_MESSAGES, clock()));
-        let server = SimServer::start(listener, &google, &microsoft, (imap_listener, &imap))?;
+        let worlds = SimWorlds::new(args.seed, DISTINCT_MESSAGES, &clock());
+        let server = SimServer::start(listener, imap_listener, &worlds)?;
+        let SimWorlds { google, microsoft, imap, .. } = worlds;
         let providers = Self { google, microsoft, imap, server };
         providers.fill(args.emails);
         Ok(providers)

@@ -85,6 +85,9 @@ fn simulated_providers_have_the_requested_accounts() {
     let imap = get(address, "/control/imap/accounts/user2@imap.example/truth");
     let folders = imap["folders"].as_object().unwrap().values();
     assert_eq!(folders.map(|folder| folder["messages"].as_object().unwrap().len()).sum::<usize>(), 7);
+    let jmap = get(address, "/control/jmap/accounts/user2@jmap.example/truth");
+    assert_eq!(jmap["messages"].as_object().unwrap().len(), 7);
+    assert_eq!(said["jmap"], format!("http://{address}"));
     let mut greeting = String::new();
     let stream = TcpStream::connect(said["imap"].as_str().unwrap()).unwrap();
     BufReader::new(stream).read_line(&mut greeting).unwrap();
@@ -110,6 +113,23 @@ fn simulated_providers_have_the_requested_accounts() {
     let sent = Command::new("sh").args(["-c", &format!("kill -TERM {}", sim.process.id())]).status().unwrap();
     assert!(sent.success());
     assert_eq!(sim.process.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn mailbox_at_the_simulated_jmap_server_is_synced() {
+    let mailroom = TestInstallation::sqlite();
+    let sim = SimProcess::start(&mailroom, &["--accounts", "1", "--emails", "20"]);
+    let password = mailroom.write("password", format!("{}\n", sim::jmap::JMAP_PASSWORD));
+    let (url, address) = (sim.settings["jmap"].as_str().unwrap(), "user1@jmap.example");
+    mailroom.ok(&["tenant", "create", "acme"]);
+
+    let add = ["mailbox", "add", "jmap", "--tenant", "acme", "--address", address, "--backfill", "all"];
+    mailroom.ok(&[&add[..], &["--url", url, "--password-file", &password]].concat());
+    mailroom.ok(&["mailbox", "sync", address, "--tenant", "acme", "--wait"]);
+
+    mailroom.ok(&["verify", "--tenant", "acme"]);
+    assert_ne!(mailroom.select("select count(*) from emails"), ["0"]);
+    assert_eq!(sim.control("GET", "/jmap/violations", "")["items"], serde_json::json!([]));
 }
 
 #[test]
