@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::Jmap;
-use super::error_mapping::{MethodError, error_of_request};
+use super::error_mapping::{MethodError, MethodRefusal, error_of_request};
 use super::session::{CORE, JmapSession, MAIL};
 use super::settings::JmapConnection;
 use crate::http::protocol;
@@ -54,12 +54,6 @@ struct ApiResponse {
     session_state: String,
 }
 
-#[derive(Debug, Deserialize)]
-struct MethodRefusal {
-    #[serde(rename = "type")]
-    kind: String,
-}
-
 /// Responses of one request, by the ids of its calls.
 #[derive(Debug)]
 pub struct JmapResponses(HashMap<String, (String, Value)>);
@@ -72,7 +66,7 @@ impl JmapResponses {
         };
         if name == "error" {
             return Err(match serde_json::from_value::<MethodRefusal>(arguments) {
-                Ok(refusal) => MethodError::of_type(&refusal.kind),
+                Ok(refusal) => MethodError::of_refusal(&refusal),
                 Err(_) => MethodError::Other(protocol("an error has no type")),
             });
         }

@@ -69,6 +69,13 @@ impl ChangedIds {
         self.created.is_empty() && self.updated.is_empty() && self.destroyed.is_empty()
     }
 
+    /// Returns whether the server is at an earlier state than we are, as after it was restored from a backup. Cyrus, whose
+    /// states are numbers, then reports that nothing has changed; other servers know no such state.
+    fn goes_back(&self, since: &str) -> bool {
+        let states = since.parse::<u64>().ok().zip(self.new_state.parse::<u64>().ok());
+        self.is_empty() && states.is_some_and(|(since, now)| now < since)
+    }
+
     /// Returns whether folders have changed, and not only the numbers of messages in them.
     fn concern_folders(&self) -> bool {
         if self.is_empty() || self.has_more_changes {
@@ -98,6 +105,9 @@ pub async fn page(client: &JmapClient<'_>, cursor: &str) -> Result<ListingPage, 
     let changed: ChangedIds = responses.take("changes")?;
     let created: EmailList = responses.take("created")?;
     let updated: EmailList = responses.take("updated")?;
+    if changed.goes_back(&since.email) {
+        return Err(ConnectorError::CursorExpired);
+    }
     if changed.has_more_changes && changed.new_state == since.email {
         return Err(protocol("the changes do not move on"));
     }
@@ -192,6 +202,20 @@ mod tests {
         let mut all = json!({"newState": "2", "hasMoreChanges": false, "created": [], "updated": [], "destroyed": []});
         all.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
         serde_json::from_value::<ChangedIds>(all).unwrap().concern_folders()
+    }
+
+    fn goes_back(since: &str, now: &str, created: Value) -> bool {
+        let changed =
+            json!({"newState": now, "hasMoreChanges": false, "created": created, "updated": [], "destroyed": []});
+        serde_json::from_value::<ChangedIds>(changed).unwrap().goes_back(since)
+    }
+
+    #[test]
+    fn only_numbers_without_changes_go_back() {
+        assert!(goes_back("10", "9", json!([])));
+        assert!(!goes_back("9", "10", json!([])));
+        assert!(!goes_back("10", "9", json!(["M1"])));
+        assert!(!goes_back("s10", "s9", json!([])));
     }
 
     #[test]

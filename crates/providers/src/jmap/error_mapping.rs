@@ -4,6 +4,7 @@ use domain::ConnectorError;
 use outbound::http::StatusCode;
 use outbound::http::header::HeaderMap;
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use crate::http::{ErrorResponse, error_for_status, protocol, retry_after, unavailable};
 
@@ -12,6 +13,16 @@ use crate::http::{ErrorResponse, error_for_status, protocol, retry_after, unavai
 struct RequestProblem {
     #[serde(rename = "type")]
     kind: String,
+}
+
+/// Why a server refuses one method call of a request, in its own words (RFC 8620, section 3.6.2).
+#[derive(Debug, Deserialize)]
+pub struct MethodRefusal {
+    #[serde(rename = "type")]
+    kind: String,
+    /// Names of the arguments that are not valid, where a server says which.
+    #[serde(default)]
+    arguments: Value,
 }
 
 /// Why a server refuses one method call of a request, or what is wrong with its response.
@@ -24,8 +35,14 @@ pub enum MethodError {
 }
 
 impl MethodError {
-    /// Returns what an error type of RFC 8620, section 3.6.2, means.
-    pub fn of_type(kind: &str) -> Self {
+    /// Returns what a refusal means. A state that a server cannot read, such as one of the server that was there before it,
+    /// is to Cyrus an argument that is not valid.
+    pub fn of_refusal(refusal: &MethodRefusal) -> Self {
+        let is_unknown_state = refusal.kind == "invalidArguments" && refusal.arguments == json!(["sinceState"]);
+        if is_unknown_state { Self::CannotCalculateChanges } else { Self::of_type(&refusal.kind) }
+    }
+
+    fn of_type(kind: &str) -> Self {
         Self::Other(match kind {
             "cannotCalculateChanges" => return Self::CannotCalculateChanges,
             "anchorNotFound" => return Self::AnchorNotFound,
@@ -75,6 +92,22 @@ pub fn error_of_status(status: StatusCode, headers: &HeaderMap) -> ConnectorErro
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn refused(refusal: Value) -> ConnectorError {
+        MethodError::of_refusal(&serde_json::from_value(refusal).unwrap()).into()
+    }
+
+    #[test]
+    fn unknown_state_expires_the_cursor() {
+        let unknown = refused(json!({"type": "invalidArguments", "arguments": ["sinceState"]}));
+
+        assert_eq!(unknown, ConnectorError::CursorExpired);
+        for others in [json!(["maxChanges"]), json!({"sinceState": 1}), Value::Null] {
+            let other = refused(json!({"type": "invalidArguments", "arguments": others}));
+            assert!(matches!(other, ConnectorError::Protocol(_)), "{other:?}");
+        }
+        assert!(matches!(refused(json!({"type": "invalidArguments"})), ConnectorError::Protocol(_)));
+    }
 
     #[test]
     fn method_errors_have_their_meaning() {

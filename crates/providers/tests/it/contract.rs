@@ -61,21 +61,22 @@ async fn imap_without_extensions_keeps_the_contract() {
     check_imap(OLD_CAPABILITIES).await;
 }
 
-async fn check_jmap(messages: usize, max_objects: usize) {
-    let jmap = JmapUnderTest::new(messages, 3, max_objects).await;
+/// The seed also says in which order the server lists changes.
+async fn check_jmap(messages: usize, seed: u64, max_objects: usize) {
+    let jmap = JmapUnderTest::new(messages, seed, max_objects).await;
     jmap.step(60);
     check(&jmap).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn jmap_keeps_the_contract() {
-    check_jmap(700, 100).await;
+    check_jmap(700, 3, 100).await;
 }
 
 /// There are more folders than it lists at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn jmap_with_small_pages_keeps_the_contract() {
-    check_jmap(60, 5).await;
+    check_jmap(60, 4, 5).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

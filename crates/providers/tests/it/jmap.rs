@@ -78,6 +78,37 @@ async fn destroyed_mail_hides_no_other() {
     assert!(message_ids(&jmap).is_subset(&listed));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_or_later_state_expires_the_cursor() {
+    let jmap = account().await;
+    let (connector, account) = (jmap.connector(), jmap.account());
+    let start = connector.changes(&account, &Cursors::new()).await.unwrap().cursors;
+    let mut cursor: serde_json::Value = serde_json::from_str(&start["mailbox"]).unwrap();
+
+    for state in ["another", "s95", "1000000"] {
+        cursor["email"] = state.into();
+        let cursors = Cursors::from([("mailbox".to_owned(), cursor.to_string())]);
+        let refused = connector.changes(&account, &cursors).await;
+        assert_eq!(refused, Err(ConnectorError::CursorExpired), "{state}");
+    }
+    assert_eq!(jmap.violations(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_state_of_folders_lists_them_anew() {
+    let jmap = account().await;
+    let (connector, mut account) = (jmap.connector(), jmap.account());
+    let start = connector.changes(&account, &Cursors::new()).await.unwrap();
+    account.folders = start.folders.iter().skip(1).map(known).collect();
+    let mut cursor: serde_json::Value = serde_json::from_str(&start.cursors["mailbox"]).unwrap();
+    cursor["mailbox"] = "another".into();
+
+    let page = connector.changes(&account, &Cursors::from([("mailbox".to_owned(), cursor.to_string())])).await.unwrap();
+
+    assert_eq!(page.folders, start.folders[..1]);
+    assert_eq!(page.cursors, start.cursors);
+}
+
 /// Listens, and returns once the server tells this connection of changes.
 async fn listen(
     jmap: &JmapUnderTest,

@@ -5,7 +5,7 @@ use std::fmt;
 
 use jiff::Timestamp;
 
-use super::change_log::{JmapChangeLog, LoggedEvent};
+use super::change_log::{ChangeOrder, JmapChangeLog, LoggedEvent};
 use super::folders::{JmapFolder, MailboxRole};
 use super::operation::{JmapOperation, JmapOperationOutcome};
 use super::truth::JmapTruth;
@@ -72,6 +72,8 @@ pub fn message_number(id: &str) -> Option<u64> {
 
 impl JmapAccount {
     pub fn new(seed: u64) -> Self {
+        // Servers differ, and so do accounts.
+        let order = if seed.is_multiple_of(2) { ChangeOrder::LastChange } else { ChangeOrder::Log };
         let mut account = Self {
             seed,
             rng: Rng::new(seed),
@@ -79,8 +81,8 @@ impl JmapAccount {
             messages: BTreeMap::new(),
             next_folder: 1,
             next_message: 1,
-            folder_log: JmapChangeLog::new(),
-            message_log: JmapChangeLog::new(),
+            folder_log: JmapChangeLog::new(order),
+            message_log: JmapChangeLog::new(order),
         };
         for (role, name) in MailboxRole::ALL {
             account.insert_folder(JmapFolder { name: name.to_owned(), parent: None, role: Some(role) });
@@ -193,6 +195,12 @@ impl JmapAccount {
         if let Some(number) = self.messages.keys().next().copied() {
             self.message_log.add(number, LoggedEvent::Updated);
         }
+    }
+
+    /// Takes the states back, as those of a server that was restored from a backup. Folders and messages stay.
+    pub(super) fn rewind_states(&mut self) {
+        self.message_log.rewind();
+        self.folder_log.rewind();
     }
 
     /// Returns the full name of a folder.

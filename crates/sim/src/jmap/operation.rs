@@ -52,6 +52,8 @@ pub enum JmapOperation {
     },
     /// Makes the server forget which changes there were since any state.
     ExpireStates,
+    /// Takes the states back, as those of a server that was restored from a backup.
+    RewindStates,
 }
 
 impl JmapOperation {
@@ -116,6 +118,7 @@ impl JmapAccount {
             }
             JmapOperation::DeleteFolder { folder } => self.delete_folder(numbered_folder(&folder)?)?,
             JmapOperation::ExpireStates => self.expire_states(),
+            JmapOperation::RewindStates => self.rewind_states(),
         }
         Ok(outcome)
     }

@@ -38,6 +38,30 @@ async fn mailbox_survives_states_that_expire() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn restored_server_is_compared_with_what_is_stored() {
+    on_each_database(|db| async move {
+        let app = SimulatedApp::<JmapWorld>::new(db).await;
+        let ann = app.connect("ann", 20).await;
+        app.run_jobs_until_idle().await;
+        let message = app.world.truth(&ann.address).unwrap().messages.keys().next().unwrap().clone();
+
+        // Mail that the backup did not have, and states from before ours, of which the server says that nothing has changed.
+        app.world.apply(&ann.address, JmapOperation::Destroy { message }).unwrap();
+        app.world.apply(&ann.address, JmapOperation::RewindStates).unwrap();
+        app.sync(&ann).await;
+        app.assert_equal(&ann).await;
+        let healed = app.db.rows("select data from events where type = 'mailbox.gap_healed'").await;
+        assert_eq!(healed.len(), 1);
+
+        app.world.step(&ann.address, 10);
+        app.sync(&ann).await;
+        app.assert_equal(&ann).await;
+        app.finish().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn changed_keyword_fetches_no_bytes() {
     on_each_database(|db| async move {
         let app = SimulatedApp::<JmapWorld>::new(db).await;

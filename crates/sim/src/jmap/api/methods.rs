@@ -19,6 +19,9 @@ use crate::spec::Side;
 /// The type of a method-level error.
 type MethodRefusal = &'static str;
 
+/// The refusal of a state that never was one, in the form that Cyrus has for it.
+const INVALID_STATE: MethodRefusal = "invalidState";
+
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ApiRequest {
@@ -88,11 +91,18 @@ pub fn answer(
     for (name, arguments, id) in request.method_calls {
         let (name, arguments) = match context.answer_call(&name, arguments, &responses) {
             Ok(response) => (name, response),
-            Err(kind) => ("error".to_owned(), json!({"type": kind})),
+            Err(kind) => ("error".to_owned(), refusal(&kind)),
         };
         responses.push((name, arguments, id));
     }
     Ok(responses.into_iter().map(|(name, arguments, id)| json!([name, arguments, id])).collect())
+}
+
+fn refusal(kind: &str) -> Value {
+    match kind {
+        INVALID_STATE => json!({"type": "invalidArguments", "arguments": ["sinceState"]}),
+        kind => json!({"type": kind}),
+    }
 }
 
 impl MethodContext<'_> {
@@ -197,14 +207,14 @@ impl MethodContext<'_> {
     }
 
     fn message_changes(&self, arguments: &ChangesArguments) -> Result<Value, MethodRefusal> {
-        let since = parse_state(&arguments.since_state, 'e').ok_or("cannotCalculateChanges")?;
+        let since = parse_state(&arguments.since_state, "").ok_or(INVALID_STATE)?;
         let window = self.account.message_log.since(since, self.max_changes(arguments));
         let window = window.ok_or("cannotCalculateChanges")?;
         Ok(self.changes(arguments, &window, message_id, message_state))
     }
 
     fn folder_changes(&self, arguments: &ChangesArguments) -> Result<Value, MethodRefusal> {
-        let since = parse_state(&arguments.since_state, 'f').ok_or("cannotCalculateChanges")?;
+        let since = parse_state(&arguments.since_state, "f").ok_or(INVALID_STATE)?;
         let window = self.account.folder_log.since(since, self.max_changes(arguments));
         let window = window.ok_or("cannotCalculateChanges")?;
         let mut response = self.changes(arguments, &window, folder_id, folder_state);
@@ -326,7 +336,7 @@ mod tests {
             (json!(["Email/set", {"accountId": mailbox.id}, "0"]), "unknownMethod", 1),
             (json!(["Email/get", {"accountId": mailbox.id, "id": ["M1"]}, "0"]), "invalidArguments", 1),
             (json!(["Email/get", {"accountId": "other", "ids": []}, "0"]), "accountNotFound", 0),
-            (json!(["Email/changes", {"accountId": mailbox.id, "sinceState": "7"}, "0"]), "cannotCalculateChanges", 0),
+            (json!(["Email/changes", {"accountId": mailbox.id, "sinceState": "e7"}, "0"]), "invalidArguments", 0),
         ] {
             world.clear_violations();
             let answered = responses(&world, &mailbox, json!([call]));

@@ -13,8 +13,9 @@ pub const MESSAGE_PROPERTIES: [&str; 7] = ["id", "blobId", "threadId", "mailboxI
 pub const FOLDER_PROPERTIES: [&str; 8] =
     ["id", "name", "parentId", "role", "sortOrder", "totalEmails", "unreadEmails", "isSubscribed"];
 
+/// Returns the state of messages: a number, as Cyrus has it.
 pub fn message_state(state: usize) -> String {
-    format!("e{state}")
+    state.to_string()
 }
 
 pub fn folder_state(state: usize) -> String {
@@ -22,8 +23,8 @@ pub fn folder_state(state: usize) -> String {
 }
 
 /// Reads a state. It may end with `x`, which sets that of an empty page apart from the one before.
-pub fn parse_state(text: &str, letter: char) -> Option<usize> {
-    text.strip_prefix(letter)?.trim_end_matches('x').parse().ok()
+pub fn parse_state(text: &str, prefix: &str) -> Option<usize> {
+    text.strip_prefix(prefix)?.trim_end_matches('x').parse().ok()
 }
 
 pub fn blob_id(number: u64) -> String {
