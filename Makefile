@@ -12,7 +12,7 @@ soak: ## half an hour of the demo at 20 times its speed, with a fault a second (
 test: ## run every test on SQLite and PostgreSQL; installs and starts what the tests need
 	@scripts/test.sh
 
-test-imap: ## run the IMAP tests against a second server, a Cyrus
+test-imap: ## run the IMAP tests against a second server, a Cyrus, and those of JMAP at a real server
 	@scripts/test-imap.sh
 
 test-api: ## hold the API against its description, with thousands of requests per operation (EXAMPLES, SEED)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# A Cyrus IMAP server of one's own, on loopback, on free ports; any user may log in with the password `pw` and has an
-# INBOX from then on. `start DIR` prints imap://127.0.0.1:PORT, where STARTTLS is offered and not demanded.
-# DIR/imaps-port is the port with TLS from the start, DIR/ca.pem the authority that signed the certificate.
-# `stop DIR` stops it, and the mail is gone.
+# A Cyrus of one's own, for IMAP and JMAP, on loopback, on free ports; any user may log in with the password `pw` and has
+# an INBOX from the first login by IMAP on. `start DIR` prints imap://127.0.0.1:PORT, where STARTTLS is offered and not
+# demanded. DIR/imaps-port is the port with TLS from the start, DIR/ca.pem the authority that signed the certificate,
+# DIR/jmap-url the server for JMAP, without TLS. `stop DIR` stops it, and the mail is gone.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
@@ -17,17 +17,18 @@ source "$root/scripts/services/imap.sh"
 # server along. We only unpack it, which also needs no root.
 unpack() {
     local archive
-    fetch_archives
+    fetch_archives cyrus-imapd cyrus-caldav cyrus-common libsasl2-modules-sql # the second has the httpd
     for archive in "$archives"/*.deb; do dpkg -x "$archive" "$home/cyrus"; done
     programs=$home/cyrus/usr/lib/cyrus/bin
     # Such as lib/x86_64-linux-gnu; some packages still have it outside of /usr.
     libraries=$(cd "$home/cyrus/usr" && dirname lib/*/libcyrus.so.0)
 }
 
+# fetch_archives PACKAGE…: into a folder of the cache that is for these packages, in the version that apt-get knows.
 fetch_archives() {
-    archives=${XDG_CACHE_HOME:-$HOME/.cache}/mailroom/cyrus-$(package_version cyrus-imapd)
+    local fresh wanted=("$@")
+    archives=${XDG_CACHE_HOME:-$HOME/.cache}/mailroom/cyrus-$(package_version "$1")-$(sha256sum <<<"$*" | cut -c 1-12)
     [[ ! -d $archives ]] || return 0
-    local package fresh wanted=(cyrus-imapd cyrus-common libsasl2-modules-sql)
     mkdir -p "$(dirname "$archives")"
     fresh=$(mktemp -d "$archives-XXXXXX")
     mapfile -t wanted < <(with_libraries "${wanted[@]}")
@@ -87,6 +88,10 @@ sasl_sql_select: SELECT 'pw'
 tls_server_cert: $home/mail/server.pem
 tls_server_key: $home/mail/server.key
 skiplist_unsafe: yes
+httpmodules: jmap
+httpallowplaintext: yes
+conversations: yes
+conversations_db: twoskip
 CONF
     # The programs do not inherit -C from their master.
     cat >"$home/cyrus.conf" <<CONF
@@ -97,6 +102,7 @@ START {
 SERVICES {
   imap cmd="$programs/imapd -C $home/imapd.conf" listen="127.0.0.1:$1" proto="tcp4" prefork=1
   imaps cmd="$programs/imapd -C $home/imapd.conf -s" listen="127.0.0.1:$2" proto="tcp4" prefork=0
+  http cmd="$programs/httpd -C $home/imapd.conf" listen="127.0.0.1:$3" proto="tcp4" prefork=0
 }
 EVENTS {
 }
@@ -117,23 +123,24 @@ free_port() {
 }
 
 start() {
-    local port imaps
+    local port imaps http
     need_packages openssl >&2
     dir=$(mkdir -p "$dir" && cd "$dir" && pwd)
     make_home nobody
     unpack
     make_certificates
     make_folders
-    port=$(free_port) imaps=$(free_port)
-    write_settings "$port" "$imaps"
+    port=$(free_port) imaps=$(free_port) http=$(free_port)
+    write_settings "$port" "$imaps" "$http"
     launch env LD_LIBRARY_PATH="$home/cyrus/usr/$libraries:$home/cyrus/$libraries" \
         SASL_PATH="$home/cyrus/usr/$libraries/sasl2:/usr/$libraries/sasl2" \
         "$programs/master" -D -C "$home/imapd.conf" -M "$home/cyrus.conf" -p "$home/mail/master.pid"
-    if ! { is_listening "$port" && is_listening "$imaps"; }; then
+    if ! { is_listening "$port" && is_listening "$imaps" && is_listening "$http"; }; then
         tail -n 20 "$dir/log" >&2
         die "Cyrus did not start; its log is above"
     fi
     printf '%s\n' "$imaps" >"$dir/imaps-port"
+    printf 'http://127.0.0.1:%s\n' "$http" >"$dir/jmap-url"
     printf 'imap://127.0.0.1:%s\n' "$port"
 }
 

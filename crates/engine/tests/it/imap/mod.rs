@@ -4,7 +4,7 @@ mod folders;
 mod imap_app;
 mod incomplete_listings;
 mod proxy;
-mod server;
+pub mod server;
 
 use domain::Backfill;
 use imap_app::{ImapApp, letter, with_each_server};

@@ -88,9 +88,14 @@ impl Owner {
     }
 
     pub async fn append(&mut self, folder: &str, flags: &str, message: &str) {
-        let message = message.replace('\n', "\r\n");
-        let command = format!("x APPEND \"{folder}\" ({flags}) {{{}+}}\r\n{message}\r\n", message.len());
-        self.must(command.as_bytes(), "an append").await;
+        self.append_bytes(folder, flags, message.replace('\n', "\r\n").as_bytes()).await;
+    }
+
+    pub async fn append_bytes(&mut self, folder: &str, flags: &str, message: &[u8]) {
+        let mut command = format!("x APPEND \"{folder}\" ({flags}) {{{}+}}\r\n", message.len()).into_bytes();
+        command.extend_from_slice(message);
+        command.extend_from_slice(b"\r\n");
+        self.must(&command, "an append").await;
     }
 
     /// Flags, deletions and moves by `UID …` in a folder.
