@@ -1,6 +1,7 @@
 //! Layers of raw settings: defaults, then the file, then the environment, each value with its origin.
 
 use super::ConfigError;
+use super::kubernetes::is_service_variable;
 use domain::suggestion::nearest;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -93,6 +94,8 @@ pub(super) struct RawSetting {
 pub(super) struct SettingLayers {
     known: BTreeSet<String>,
     settings: BTreeMap<String, RawSetting>,
+    /// Variables of Kubernetes that are no settings.
+    service_variables: Vec<String>,
 }
 
 impl SettingLayers {
@@ -104,7 +107,7 @@ impl SettingLayers {
             }
         }
         let known = settings.keys().cloned().chain(WITHOUT_FIXED_DEFAULT.map(str::to_owned)).collect();
-        Ok(Self { known, settings })
+        Ok(Self { known, settings, service_variables: Vec::new() })
     }
 
     pub fn add_file(&mut self, path: &Path) -> Result<(), ConfigError> {
@@ -130,6 +133,10 @@ impl SettingLayers {
             let value = value.into().into_string().map_err(|_| {
                 ConfigError::new(format!("the environment variable {name} holds bytes that are not UTF-8 text"))
             })?;
+            if is_service_variable(&name, &value) {
+                self.service_variables.push(name);
+                continue;
+            }
             self.put(key, RawValue::Text(value), SettingOrigin::Environment(name))?;
         }
         Ok(())
@@ -137,6 +144,11 @@ impl SettingLayers {
 
     pub fn get(&self, key: &str) -> Option<&RawSetting> {
         self.settings.get(key)
+    }
+
+    /// Returns the names of the variables that were passed over because Kubernetes made them.
+    pub fn service_variables(&self) -> &[String] {
+        &self.service_variables
     }
 
     #[cfg(test)]

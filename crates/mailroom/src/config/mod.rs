@@ -3,6 +3,7 @@
 
 mod edge;
 mod error;
+mod kubernetes;
 mod layers;
 mod provider_source;
 mod reader;
@@ -51,6 +52,8 @@ pub struct Config {
     pub cache: CacheConfig,
     pub providers: ProvidersConfig,
     pub log: LogConfig,
+    /// Variables that begin like settings and were passed over, because Kubernetes makes them for a Service.
+    pub service_variables: Vec<String>,
     shown: Vec<ShownSetting>,
 }
 
@@ -276,7 +279,9 @@ impl Config {
             environment.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
         let providers = provider_variables(&environment);
         layers.add_environment(environment)?;
-        Self::from_reader(SettingsReader::new(layers, home), providers)
+        let service_variables = layers.service_variables().to_vec();
+        let config = Self::from_reader(SettingsReader::new(layers, home), providers)?;
+        Ok(Self { service_variables, ..config })
     }
 
     /// Returns every setting in force, in the order of `default.toml`.
@@ -316,6 +321,7 @@ impl Config {
             log: LogConfig { level: log_level(&mut read)? },
             data_dir,
             edge,
+            service_variables: Vec::new(),
             shown: read.into_shown(),
         })
     }

@@ -98,6 +98,21 @@ fn environment_wins_over_file_over_defaults() {
 }
 
 #[test]
+fn service_variables_are_passed_over() {
+    let config = with(&[
+        ("MAILROOM_PORT", "tcp://10.96.4.7:8025"),
+        ("MAILROOM_DATABASE__POOL", "3"),
+        ("MAILROOM_POSTGRES_SERVICE_HOST", "10.96.4.8"),
+    ])
+    .unwrap();
+
+    assert_eq!(config.service_variables, ["MAILROOM_PORT", "MAILROOM_POSTGRES_SERVICE_HOST"]);
+    assert_eq!(config.database.pool, 3);
+    assert!(refusal("MAILROOM_PORT", "8025").contains("unknown setting `port`"));
+    assert!(refusal("MAILROOM_DATABASE_URL", "tcp://10.96.4.8:5432").contains("MAILROOM_DATABASE__URL?"));
+}
+
+#[test]
 fn named_file_replaces_the_default_file() {
     let (folder, _) = file("limits.parts = 7\n");
     let (_other, named) = file("limits.nesting = 9\n");

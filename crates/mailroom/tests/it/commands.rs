@@ -302,6 +302,19 @@ fn settings_are_shown_with_secrets_masked() {
 }
 
 #[test]
+fn variables_of_kubernetes_cost_one_warning() {
+    let mailroom = TestInstallation::sqlite();
+    let made = [("MAILROOM_PORT", "tcp://10.96.4.7:8025"), ("MAILROOM_SERVICE_HOST", "10.96.4.7")];
+
+    let listed = mailroom.run_with(&made, &["tenant", "list"]);
+    let mistyped = mailroom.run_with(&[("MAILROOM_PORT", "8025")], &["tenant", "list"]);
+
+    assert_eq!(listed.code, Some(0), "{listed}");
+    assert_eq!(listed.stderr.lines().filter(|line| line.contains("ignored variables that Kubernetes made")).count(), 1);
+    assert_eq!(mistyped.code, Some(2), "{mistyped}");
+}
+
+#[test]
 fn commands_work_during_an_import() {
     on_each_database(|mailroom| {
         mailroom.import(&mailroom.write("first.eml", simple("First", "there already")));
