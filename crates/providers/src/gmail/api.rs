@@ -133,7 +133,9 @@ impl GmailClient<'_> {
     }
 
     pub async fn history(self, query: &[(&str, &str)]) -> Result<HistoryPage, ConnectorError> {
-        self.get(units::HISTORY, GmailOperation::History, self.gmail.url(&["history"], query)).await
+        let is_further = query.iter().any(|(name, _)| *name == "pageToken");
+        let operation = if is_further { GmailOperation::HistoryPage } else { GmailOperation::History };
+        self.get(units::HISTORY, operation, self.gmail.url(&["history"], query)).await
     }
 
     pub async fn watch(self, topic: &str) -> Result<WatchResponse, ConnectorError> {

@@ -22,23 +22,41 @@ pub const SCOPE: &str = "mailbox";
 /// quota than is available at once.
 const BATCHES_PER_PAGE: usize = 4;
 
-/// Position in the history. `history` moves only after the last page; Google may repeat what earlier pages reported.
-#[derive(Debug, Serialize, Deserialize)]
+/// How often Google may refuse page tokens of a listing before its cursor counts as expired. A first page needs no token.
+pub const MAX_REFUSED_PAGE_TOKENS: u8 = 3;
+
+/// Position in the history. `history`, where its window starts, moves only after the last page; Google may repeat what
+/// earlier pages reported. So the page token only saves calls: once it is refused, the window is listed from its start.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct HistoryCursor {
     history: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     page: Option<String>,
+    /// Page tokens of this window that were refused.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    refusals: u8,
 }
 
 impl HistoryCursor {
     fn text(&self) -> Result<String, ConnectorError> {
         serde_json::to_string(self).map_err(|_| protocol("a history cursor cannot be serialized"))
     }
+
+    /// Returns the start of the window, after its page token was refused; `None` without a token, or after too many.
+    fn window_start(&self) -> Option<Self> {
+        let may_restart = self.page.is_some() && self.refusals < MAX_REFUSED_PAGE_TOKENS;
+        may_restart.then(|| Self { history: self.history.clone(), page: None, refusals: self.refusals + 1 })
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+pub fn is_zero(number: &u8) -> bool {
+    *number == 0
 }
 
 /// Returns the folders and a cursor at the present: older messages are listed by [`super::list`], afterwards.
 pub async fn start(client: GmailClient<'_>) -> Result<ListingPage, ConnectorError> {
-    let at = HistoryCursor { history: client.profile().await?.history_id, page: None };
+    let at = HistoryCursor { history: client.profile().await?.history_id, page: None, refusals: 0 };
     let (folders, gone_folders) = diff_folders(&[], labels::folders(&client.labels().await?));
     let cursors = Cursors::from([(SCOPE.to_owned(), at.text()?)]);
     Ok(ListingPage { folders, removed_folders: gone_folders, cursors, is_last: true, ..ListingPage::default() })
@@ -47,14 +65,15 @@ pub async fn start(client: GmailClient<'_>) -> Result<ListingPage, ConnectorErro
 /// Returns the next page of changes after the cursor.
 pub async fn page(client: GmailClient<'_>, cursor: &str) -> Result<ListingPage, ConnectorError> {
     let at: HistoryCursor = serde_json::from_str(cursor).map_err(|_| ConnectorError::CursorExpired)?;
-    let records = (client.gmail.batch_sizer.size(client.account.mailbox) * BATCHES_PER_PAGE).clamp(10, 100).to_string();
-    let mut query = vec![("startHistoryId", &*at.history), ("maxResults", &*records)];
-    query.extend(at.page.as_deref().map(|page| ("pageToken", page)));
-    let HistoryPage { history, next_page_token, history_id } = client.history(&query).await?;
+    let (at, HistoryPage { history, next_page_token, history_id }) =
+        match (history_page(client, &at).await, at.window_start()) {
+            (Err(ConnectorError::CursorExpired), Some(start)) => (start.clone(), history_page(client, &start).await?),
+            (page, _) => (at, page?),
+        };
     let is_last = next_page_token.is_none();
     let next = match next_page_token {
-        Some(page) => HistoryCursor { history: at.history, page: Some(page) },
-        None => HistoryCursor { history: history_id, page: None },
+        Some(page) => HistoryCursor { page: Some(page), ..at },
+        None => HistoryCursor { history: history_id, page: None, refusals: 0 },
     };
     let cursors = Cursors::from([(SCOPE.to_owned(), next.text()?)]);
     let (mut added, mut changed, mut deleted) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
@@ -81,6 +100,13 @@ pub async fn page(client: GmailClient<'_>, cursor: &str) -> Result<ListingPage, 
     }
     page.complete_placements = touched_ids.into_iter().collect();
     Ok(page)
+}
+
+async fn history_page(client: GmailClient<'_>, at: &HistoryCursor) -> Result<HistoryPage, ConnectorError> {
+    let records = (client.gmail.batch_sizer.size(client.account.mailbox) * BATCHES_PER_PAGE).clamp(10, 100).to_string();
+    let mut query = vec![("startHistoryId", &*at.history), ("maxResults", &*records)];
+    query.extend(at.page.as_deref().map(|page| ("pageToken", page)));
+    client.history(&query).await
 }
 
 /// Returns all placements of a message in known folders.

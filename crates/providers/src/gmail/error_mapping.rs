@@ -17,6 +17,8 @@ const DAILY_QUOTA_RETRY_DELAY: Duration = Duration::from_secs(3600);
 pub enum GmailOperation {
     Message,
     History,
+    /// A further page of the history, by its token.
+    HistoryPage,
     List,
     Watch,
     /// Users of the Directory API.
@@ -103,8 +105,10 @@ pub fn connector_error(
         400 if error.has_reason(&["failedPrecondition"]) => protocol("Gmail is not enabled for this account"),
         404 if operation == GmailOperation::Message => ConnectorError::Gone,
         404 if operation == GmailOperation::History => ConnectorError::CursorExpired,
-        // The page token has expired, or the label was deleted.
-        400 | 404 if operation == GmailOperation::List => ConnectorError::CursorExpired,
+        // The page token has expired, or the history id or the label of the list is gone.
+        400 | 404 if matches!(operation, GmailOperation::HistoryPage | GmailOperation::List) => {
+            ConnectorError::CursorExpired
+        }
         // A Retry-After is obeyed whatever the error is.
         500.. if retry_after(headers).is_some() => throttled,
         408 | 425 | 500.. => ConnectorError::Unavailable(format!("status {}", status.as_u16())),

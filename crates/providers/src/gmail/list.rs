@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::api::{GmailClient, MessageList};
-use super::changes::{SCOPE, placements_of, read_metadata};
+use super::changes::{MAX_REFUSED_PAGE_TOKENS, SCOPE, is_zero, placements_of, read_metadata};
 use super::labels::{self, ALL_MAIL};
 use crate::folder_diff::diff_folders;
 use crate::http::protocol;
@@ -29,6 +29,9 @@ struct ListCursor {
     /// In the second list of the folder, without a date limit.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_old: bool,
+    /// Page tokens of this folder that were refused. Without a token the folder is listed from its start.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    refusals: u8,
 }
 
 /// A page of ids.
@@ -104,7 +107,9 @@ pub async fn list_placements(
 fn then_older(next: Option<ListCursor>, at: &ListCursor, since: Option<Timestamp>) -> Option<ListCursor> {
     match next {
         Some(next) if next.folder == at.folder => Some(ListCursor { is_old: at.is_old, ..next }),
-        _ if since.is_some() && !at.is_old => Some(ListCursor { folder: at.folder.clone(), page: None, is_old: true }),
+        _ if since.is_some() && !at.is_old => {
+            Some(ListCursor { folder: at.folder.clone(), is_old: true, ..ListCursor::default() })
+        }
         next => next,
     }
 }
@@ -134,7 +139,24 @@ fn resume(cursors: &Cursors, folders: &[String]) -> Result<Option<ListCursor>, C
     }
 }
 
+/// Lists the ids of a page; of the folder's first page, if the page token is refused.
 async fn list_ids(
+    client: GmailClient<'_>,
+    at: &ListCursor,
+    folders: &[String],
+    since: Option<Timestamp>,
+    max_results: usize,
+) -> Result<IdPage, ConnectorError> {
+    match request_ids(client, at, folders, since, max_results).await {
+        Err(ConnectorError::CursorExpired) if at.page.is_some() && at.refusals < MAX_REFUSED_PAGE_TOKENS => {
+            let start = ListCursor { page: None, refusals: at.refusals + 1, ..at.clone() };
+            request_ids(client, &start, folders, since, max_results).await
+        }
+        page => page,
+    }
+}
+
+async fn request_ids(
     client: GmailClient<'_>,
     at: &ListCursor,
     folders: &[String],
@@ -156,7 +178,7 @@ async fn list_ids(
         found => found?,
     };
     let next = match found.next_page_token {
-        Some(page) => Some(ListCursor { folder: at.folder.clone(), page: Some(page), is_old: false }),
+        Some(page) => Some(ListCursor { page: Some(page), is_old: false, ..at.clone() }),
         None => {
             let after = folders.iter().skip_while(|folder| **folder != at.folder).nth(1);
             after.map(|folder| ListCursor { folder: folder.clone(), ..ListCursor::default() })

@@ -15,8 +15,9 @@ pub const MAX_PAGE_SIZE: usize = 1_000;
 /// Position in a folder's changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeltaCursor {
-    /// `nextLink`: in the middle of a round.
-    Next(String),
+    /// `nextLink`: in the middle of a round. It only saves calls: a round can be followed again from the link that it
+    /// began with, if it began with one.
+    Next { link: String, round_start: Option<String> },
     /// `deltaLink`: for changes since the last round.
     Delta(String),
     /// Graph cannot list this folder's changes. The next sweep over all folders tries it again.
@@ -24,9 +25,30 @@ pub enum DeltaCursor {
 }
 
 impl DeltaCursor {
+    /// Returns the cursor of a link in a round that has no other start than the first listing.
+    pub fn next(link: impl Into<String>) -> Self {
+        Self::Next { link: link.into(), round_start: None }
+    }
+
+    /// Keeps the start of the round that `before` is in, or that begins with it.
+    pub fn after(self, before: Option<&Self>) -> Self {
+        let round_start = match before {
+            Some(Self::Delta(start)) => Some(start),
+            Some(Self::Next { round_start, .. }) => round_start.as_ref(),
+            Some(Self::Stuck) | None => None,
+        };
+        match self {
+            Self::Next { link, .. } => Self::Next { link, round_start: round_start.cloned() },
+            end => end,
+        }
+    }
+
     pub fn parse(text: &str) -> Option<Self> {
         match text.split_once(' ') {
-            Some(("next", link)) => Some(Self::Next(link.to_owned())),
+            Some(("next", links)) => Some(match links.split_once(' ') {
+                Some((link, start)) => Self::Next { link: link.to_owned(), round_start: Some(start.to_owned()) },
+                None => Self::next(links),
+            }),
             Some(("delta", link)) => Some(Self::Delta(link.to_owned())),
             _ => (text == "stuck").then_some(Self::Stuck),
         }
@@ -34,7 +56,8 @@ impl DeltaCursor {
 
     pub fn text(&self) -> String {
         match self {
-            Self::Next(link) => format!("next {link}"),
+            Self::Next { link, round_start: Some(start) } => format!("next {link} {start}"),
+            Self::Next { link, round_start: None } => format!("next {link}"),
             Self::Delta(link) => format!("delta {link}"),
             Self::Stuck => "stuck".to_owned(),
         }
@@ -71,7 +94,7 @@ pub async fn page(client: GraphClient<'_>, url: Url, size: usize) -> Result<Delt
         page => page?,
     };
     let cursor = match (page.next_link, page.delta_link) {
-        (Some(link), None) => DeltaCursor::Next(link),
+        (Some(link), None) => DeltaCursor::next(link),
         (None, Some(link)) => DeltaCursor::Delta(link),
         _ => return Err(protocol("a delta page has neither a nextLink nor a deltaLink").into()),
     };
@@ -111,9 +134,25 @@ pub async fn read_whole_folder(
         })?;
         all.extend(next.messages);
         match next.cursor {
-            DeltaCursor::Next(_) if all.len() > max_messages => return Ok(None),
-            DeltaCursor::Next(link) => url = client.link(&link)?,
+            DeltaCursor::Next { .. } if all.len() > max_messages => return Ok(None),
+            DeltaCursor::Next { link, .. } => url = client.link(&link)?,
             cursor => return Ok(Some(DeltaPage { messages: all, cursor })),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursor_survives_its_text() {
+        let begun = DeltaCursor::Delta("https://graph.test/a?$deltatoken=1".to_owned());
+        let next = DeltaCursor::next("https://graph.test/a?$skiptoken=2");
+
+        for cursor in [begun.clone(), next.clone(), next.clone().after(Some(&begun)), DeltaCursor::Stuck] {
+            assert_eq!(DeltaCursor::parse(&cursor.text()), Some(cursor));
+        }
+        assert_eq!(next.clone().after(Some(&next)), next);
     }
 }

@@ -4,7 +4,7 @@
 use domain::address::canonical;
 use domain::connector::Cursors;
 use domain::{ConnectorError, DirectoryPeoplePage, DirectoryPerson, GroupMembersPage};
-use outbound::http::Url;
+use outbound::http::{StatusCode, Url};
 use serde::Deserialize;
 
 use super::api::{Collection, GraphClient};
@@ -81,11 +81,18 @@ fn nullable<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(value: D) -> 
 
 /// Returns a page of users and of their changes.
 pub async fn users(client: GraphClient<'_>, cursors: &Cursors) -> Result<DirectoryPeoplePage, ConnectorError> {
-    let url = match cursors.get(NEXT_PAGE_CURSOR).or_else(|| cursors.get(DELTA_CURSOR)) {
+    let link = cursors.get(NEXT_PAGE_CURSOR).or_else(|| cursors.get(DELTA_CURSOR));
+    let url = match link {
         Some(link) => client.link(link)?,
         None => with_query(client.root_url(&["users", "delta"]), &[("$select", USER_FIELDS)]),
     };
-    let page: Collection<GraphUser> = client.get(GraphOperation::Users, url, PREFER_PAGE_SIZE).await?;
+    let page: Collection<GraphUser> = match client.get(GraphOperation::Users, url, PREFER_PAGE_SIZE).await {
+        // Whatever it says of the link: without it everybody is listed anew.
+        Err(failure) if failure.status == Some(StatusCode::BAD_REQUEST) && link.is_some() => {
+            return Err(ConnectorError::CursorExpired);
+        }
+        page => page?,
+    };
     let (cursors, is_last) = match (page.next_link, page.delta_link) {
         (Some(link), None) => (Cursors::from([(NEXT_PAGE_CURSOR.to_owned(), link)]), false),
         (None, Some(link)) => (Cursors::from([(DELTA_CURSOR.to_owned(), link)]), true),

@@ -37,7 +37,13 @@ struct FolderListCursor {
     /// In a plain list: messages that were received later are listed already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     until: Option<Timestamp>,
+    /// In a plain list: links to a next page that were refused. Without one the list goes on at `until`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    refusals: u8,
 }
+
+/// How often Graph may refuse a link of a folder's plain list before the whole listing starts over.
+const MAX_REFUSED_LINKS: u8 = 3;
 
 /// Overlap of two pages by date: `receivedDateTime` has no fractions of a second, but filters compare them.
 const DATE_OVERLAP: SignedDuration = SignedDuration::from_secs(1);
@@ -133,14 +139,14 @@ async fn read_folder(
         match delta::page(client, url.clone(), delta::MAX_PAGE_SIZE).await {
             Ok(delta) => {
                 let next = match delta.cursor {
-                    DeltaCursor::Next(link) => Some(FolderListCursor { link: Some(link), ..position.clone() }),
+                    DeltaCursor::Next { link, .. } => Some(FolderListCursor { link: Some(link), ..position.clone() }),
                     DeltaCursor::Delta(_) | DeltaCursor::Stuck => None,
                 };
                 return Ok(Some(FolderListPage { messages: delta.messages, next }));
             }
             Err(failure) => match failure.error {
-                ConnectorError::Gone => return Ok(None),
-                ConnectorError::CursorExpired => return Ok(Some(restart(position))),
+                ConnectorError::Gone if position.link.is_none() => return Ok(None),
+                ConnectorError::CursorExpired | ConnectorError::Gone => return Ok(Some(restart(position))),
                 ConnectorError::Protocol(_) if failure.status.is_some() && position.link.is_some() => {
                     return Ok(Some(restart(position)));
                 }
@@ -156,9 +162,30 @@ async fn read_folder(
             let next = page.next_link.map(|link| after_messages(position, &page.value, link));
             Ok(Some(FolderListPage { messages: page.value, next }))
         }
+        Err(failure) if is_link_refused(position, &failure) => restart_plain(position),
         Err(failure) if failure.error == ConnectorError::Gone => Ok(None),
         Err(failure) => Err(failure.error),
     }
+}
+
+/// Returns whether Graph may have refused the link rather than the folder.
+fn is_link_refused(position: &FolderListCursor, failure: &GraphFailure) -> bool {
+    let is_refusal = matches!(failure.error, ConnectorError::Protocol(_) | ConnectorError::Gone);
+    position.is_plain && position.link.is_some() && failure.status.is_some() && is_refusal
+}
+
+/// Continues a plain list without the link that was refused.
+fn restart_plain(position: &FolderListCursor) -> Result<Option<FolderListPage>, ConnectorError> {
+    if position.refusals == MAX_REFUSED_LINKS {
+        return Err(ConnectorError::CursorExpired);
+    }
+    let next = Some(FolderListCursor { link: None, refusals: position.refusals + 1, ..position.clone() });
+    Ok(Some(FolderListPage { messages: Vec::new(), next }))
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(number: &u8) -> bool {
+    *number == 0
 }
 
 /// Starts a folder over; the second time as a plain list, for which Graph keeps no sync state.

@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use domain::ConnectorError;
-use domain::connector::Cursors;
+use domain::connector::{Cursors, Placement};
+use domain::{ConnectorError, FolderRole};
+use serde_json::{Value, json};
 use sim::microsoft::{MicrosoftFault, MicrosoftFaultKind, MicrosoftRoute, OutlookOperation};
 use testkit::contract::{ConnectorUnderTest, MailboxReplica, OutlookUnderTest, assert_replicated};
 
@@ -40,6 +41,82 @@ async fn expired_delta_relists_only_its_folder() {
     replica.sweep().await.unwrap();
 
     assert_replicated(&outlook, &replica);
+}
+
+/// The id of the inbox.
+fn inbox(replica: &MailboxReplica) -> String {
+    replica.folders().values().find(|folder| folder.role == Some(FolderRole::Inbox)).unwrap().id.clone()
+}
+
+/// Lets Graph refuse the next link without a code that we know.
+fn refuse_one_link(outlook: &OutlookUnderTest) {
+    let code = "BadRequest".to_owned();
+    outlook.world.add_fault(of_deltas(MicrosoftFault::once(MicrosoftFaultKind::Resync { code })));
+}
+
+#[tokio::test]
+async fn refused_next_link_restarts_its_round() {
+    let (outlook, mut replica) = synced_mailbox(30, 53).await;
+    for _ in 0..450 {
+        outlook.apply(OutlookOperation::deliver());
+    }
+    let first = replica.connector.changes(&replica.account, &replica.changes).await.unwrap();
+    assert!(!first.is_last && first.cursors.values().any(|cursor| cursor.starts_with("next ")));
+    // Of this page only the cursors are kept: only the whole round has its messages.
+    first.move_cursors(&mut replica.changes);
+
+    refuse_one_link(&outlook);
+    let second = replica.connector.changes(&replica.account, &replica.changes).await.unwrap();
+    outlook.world.clear_faults();
+    refuse_one_link(&outlook);
+    replica.follow().await.unwrap();
+
+    assert_eq!(second.folder_snapshots, [], "the folder is not read as a whole");
+    assert_replicated(&outlook, &replica);
+}
+
+#[tokio::test]
+async fn refused_next_link_restarts_the_first_round() {
+    let (outlook, mut replica) = synced_mailbox(30, 59).await;
+    let (inbox, message) = (inbox(&replica), outlook.apply(OutlookOperation::deliver()).messages.remove(0));
+    let mut round: Value = serde_json::from_str(&replica.changes[""]).unwrap();
+    round["left"] = json!([inbox]);
+    round.as_object_mut().unwrap().remove("swept_at");
+    replica.changes.insert(String::new(), round.to_string());
+    let link = replica.changes[&inbox].replacen("delta ", "next ", 1);
+    replica.changes.insert(inbox.clone(), link);
+
+    refuse_one_link(&outlook);
+    let page = replica.connector.changes(&replica.account, &replica.changes).await.unwrap();
+
+    assert!(page.cursors[&inbox].starts_with("delta "), "{}", page.cursors[&inbox]);
+    assert_eq!(page.folder_snapshots, [], "the folder is not read as a whole");
+    assert!(page.relisted.iter().any(|seen| seen.message == message));
+}
+
+#[tokio::test]
+async fn refused_link_of_a_plain_list_is_dropped() {
+    let (outlook, replica) = synced_mailbox(30, 61).await;
+    let inbox = inbox(&replica);
+    let link = replica.changes[&inbox].strip_prefix("delta ").unwrap();
+    let position = json!({"folder": inbox, "is_plain": true, "is_anew": true, "link": link});
+    let mut cursors = Cursors::from([("mailbox".to_owned(), position.to_string())]);
+    refuse_one_link(&outlook);
+    let mut listed = BTreeSet::new();
+
+    loop {
+        let page = replica.connector.list(&replica.account, &cursors, Some(&replica.changes), None).await.unwrap();
+        page.move_cursors(&mut cursors);
+        listed.extend(page.seen.into_iter().map(|seen| seen.placement));
+        if page.is_last {
+            break;
+        }
+    }
+
+    let mut expected = replica.placements();
+    expected.retain(|placement| placement.folder == inbox);
+    assert!(!expected.is_empty());
+    assert_eq!(expected.difference(&listed).collect::<Vec<_>>(), Vec::<&Placement>::new());
 }
 
 #[tokio::test]

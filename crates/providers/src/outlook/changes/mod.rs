@@ -14,7 +14,7 @@ use domain::connector::{Cursors, FolderSnapshot, KnownFolder, ListedFolder, List
 use domain::{Clock, ConnectorError, FolderRole, SystemClock, redact_for_log};
 use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
-use outbound::http::Url;
+use outbound::http::{StatusCode, Url};
 use outbound::limits::MAX_OUTLOOK_REQUESTS_PER_MAILBOX;
 use serde::{Deserialize, Serialize};
 
@@ -340,7 +340,7 @@ impl ChangeCollector<'_> {
                     }
                     next_cursor => next_cursor?,
                 };
-                if !matches!(next_cursor, Some(DeltaCursor::Next(_))) {
+                if !matches!(next_cursor, Some(DeltaCursor::Next { .. })) {
                     self.round.pending_folders.retain(|pending| *pending != folder);
                     self.round.failures = 0;
                 }
@@ -388,7 +388,7 @@ impl ChangeCollector<'_> {
     ) -> Option<Result<DeltaPage, GraphFailure>> {
         let url = match cursor {
             Some(DeltaCursor::Stuck) => return None,
-            Some(DeltaCursor::Next(link) | DeltaCursor::Delta(link)) => self.client.link(link).ok()?,
+            Some(DeltaCursor::Next { link, .. } | DeltaCursor::Delta(link)) => self.client.link(link).ok()?,
             None => delta::initial_url(self.client, folder),
         };
         let size = if self.round.is_first() { delta::MAX_PAGE_SIZE } else { DELTA_PAGE_SIZE };
@@ -418,7 +418,7 @@ impl ChangeCollector<'_> {
                 } else {
                     self.record_changes(folder, messages).await?;
                 }
-                Ok(Some(next))
+                Ok(Some(next.after(cursor.as_ref())))
             }
             Err(failure) => match failure.error {
                 // The tree says whether it still exists.
@@ -430,6 +430,13 @@ impl ChangeCollector<'_> {
                     Ok(Some(self.mark_stuck("a new sync state was lost at once")))
                 }
                 ConnectorError::CursorExpired => self.recover_sync_state(folder, failure.location).await,
+                ConnectorError::Protocol(_)
+                    if failure.status == Some(StatusCode::BAD_REQUEST)
+                        && let Some(DeltaCursor::Next { round_start, .. }) = &cursor
+                        && (round_start.is_some() || self.round.is_first()) =>
+                {
+                    self.restart_round(folder, round_start.as_deref()).await
+                }
                 // The link may be the cause.
                 ConnectorError::Protocol(_) if failure.status.is_some() && cursor.is_some() => {
                     self.retry_stuck_folder(folder).await
@@ -452,6 +459,19 @@ impl ChangeCollector<'_> {
         DeltaCursor::Stuck
     }
 
+    /// Follows a round from its start again, because Graph refuses the link to its next page. From there on a refusal is one
+    /// of the folder.
+    async fn restart_round(
+        &mut self,
+        folder: &str,
+        start: Option<&str>,
+    ) -> Result<Option<DeltaCursor>, ConnectorError> {
+        match start {
+            Some(start) => Ok(Some(DeltaCursor::next(start))),
+            None => self.recover_sync_state(folder, None).await,
+        }
+    }
+
     /// Starts a folder over because Graph has lost its sync state. Does so once per page: if Graph keeps losing it, the next
     /// attempt is left to a later call.
     async fn recover_sync_state(
@@ -462,7 +482,7 @@ impl ChangeCollector<'_> {
         let is_again = std::mem::replace(&mut self.has_resynced, true);
         match (self.round.is_first(), is_again) {
             // Only messages that arrived since were reported yet.
-            (true, false) => Ok(Some(DeltaCursor::Next(delta::initial_url(self.client, folder).into()))),
+            (true, false) => Ok(Some(DeltaCursor::next(delta::initial_url(self.client, folder)))),
             // A plain list reports what is in it.
             (true, true) => Ok(Some(self.mark_stuck("Graph keeps losing the sync state"))),
             (false, false) => self.resync_folder(folder, location).await.map(Some),

@@ -1,6 +1,7 @@
 use domain::connector::{ConnectorAccount, Cursors};
 use domain::{Connector, ConnectorError};
 use serde_json::json;
+use sim::microsoft::{MicrosoftFault, MicrosoftFaultKind, MicrosoftRoute};
 use sim::people::{NewPerson, PeopleOperation, PersonChange};
 use testkit::contract::directory::{
     DirectoryUnderTest, MicrosoftDirectoryUnderTest, assert_directory_error_is_confidential, assert_people,
@@ -43,6 +44,26 @@ async fn delta_round_lists_added_changed_and_removed_users() {
     let third = list_users(&microsoft.outlook, &account, second.cursors).await.unwrap();
     assert_eq!(third.people.keys().collect::<Vec<_>>(), [&deleted]);
     assert_eq!(microsoft.violations(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn refused_link_lists_everybody_anew() {
+    let microsoft = MicrosoftDirectoryUnderTest::new(5).await;
+    let account = open_directory(&microsoft).await.unwrap();
+    let first = list_users(&microsoft.outlook, &account, Cursors::new()).await.unwrap();
+    let refuse = || {
+        let kind = MicrosoftFaultKind::Resync { code: "Request_BadRequest".to_owned() };
+        let route = Some(MicrosoftRoute::UsersDelta);
+        microsoft.world.add_fault(MicrosoftFault { route, ..MicrosoftFault::once(kind) });
+    };
+
+    refuse();
+    let resumed = list_users(&microsoft.outlook, &account, first.cursors).await.unwrap_err();
+    refuse();
+    let begun = list_users(&microsoft.outlook, &account, Cursors::new()).await.unwrap_err();
+
+    assert_eq!(resumed, ConnectorError::CursorExpired);
+    assert!(matches!(begun, ConnectorError::Protocol(_)), "{begun:?}");
 }
 
 #[tokio::test]
