@@ -2,7 +2,7 @@
 
 use domain::{Actor, MailboxId, MailboxSettings, Secret, TenantId};
 use engine::Engine;
-use engine::operations::mailboxes::{self, ConnectRequest, MailErasure};
+use engine::operations::mailboxes::{self, ConnectRequest, MailErasure, ResumeRequest};
 use engine::operations::{Invocation, Origin, Refusal};
 use store::Precondition;
 use store::sql::mailboxes::Mailbox;
@@ -53,7 +53,8 @@ impl MailboxOperations for Engine {
 
     async fn resume_mailbox(&self, mailbox: &Mailbox) -> Result<Mailbox, Refusal> {
         let origin = Origin::from(Actor::Operator);
-        mailboxes::resume(&Invocation::begin(self, &origin).await?, mailbox.tenant_id, mailbox.id, None).await
+        let call = Invocation::begin(self, &origin).await?;
+        mailboxes::resume(&call, mailbox.tenant_id, mailbox.id, ResumeRequest::default()).await
     }
 
     async fn disconnect(&self, mailbox: &Mailbox) -> Result<Mailbox, Refusal> {

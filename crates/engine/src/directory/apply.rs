@@ -123,7 +123,7 @@ impl PlanApplier<'_> {
                 unit.rename_mailbox(mailbox.id, &address, mailbox.settings.clone());
                 if opens_by_address(&mailbox) {
                     // A sync that is running may list the mail of the address's new owner.
-                    unit.restart_sync_for_account(mailbox.id);
+                    unit.restart_sync(mailbox.id);
                     changes.displaced.push(mailbox.id);
                 }
             }
@@ -206,7 +206,7 @@ impl PlanApplier<'_> {
         unit.rename_mailbox(mailbox.id, address, settings);
         unit.delete_secret(SecretId::of_access_token(mailbox.id));
         if is_another {
-            unit.restart_sync_for_account(mailbox.id);
+            unit.restart_sync(mailbox.id);
         }
         // Another user of this very commit may have taken its address before.
         changes.displaced.retain(|displaced| *displaced != mailbox.id);

@@ -12,8 +12,9 @@ mod stops;
 use std::time::Duration;
 
 use domain::connector::{FolderSnapshot, ListingPage, SeenMessage};
-use domain::{Backfill, ConnectorError, FolderRole, MailboxSettings};
-use engine::operations::mailboxes::ConnectRequest;
+use domain::{Actor, Backfill, ConnectorError, FolderRole, MailboxSettings};
+use engine::operations::mailboxes::{self, ConnectRequest, ResumeRequest};
+use engine::operations::{Invocation, Origin};
 use outbound::Gateway;
 use store::testing::on_each_database;
 use testkit::MailboxOperations;
@@ -168,6 +169,43 @@ async fn expired_cursor_leads_to_a_comparison() {
         assert_eq!(told, ["email.deleted", "email.flags_changed", "email.received", "mailbox.gap_healed"]);
         assert_eq!(app.connector.fetched(), ["c"]);
         assert_eq!(app.ledger().await, pairs(&[("a", "gone"), ("b", "processed"), ("c", "processed")]));
+        app.finish().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reset_cursors_lead_to_a_comparison() {
+    on_each_database(|db| async move {
+        let app = ScriptedApp::new(db).await;
+        let mut after = 0;
+        for id in ["a", "b", "c"] {
+            app.connector.fetches(id, format!("Subject: {id}\n\nhello"));
+        }
+        app.connector.queue_changes(page(vec![seen_message("a", "INBOX", &[]), seen_message("b", "INBOX", &[])]));
+        app.sync().await;
+        app.email_events(&mut after).await;
+        let token = async || app.db.rows("select token from sync_states").await[0].get::<u64>(0).unwrap();
+        let before = token().await;
+
+        // Meanwhile `a` went and `c` came, which only a cursor that is refused would tell.
+        app.connector
+            .queue_changes(page(vec![]))
+            .queue_list(page(vec![seen_message("b", "INBOX", &[]), seen_message("c", "INBOX", &[])]));
+        let origin = Origin::from(Actor::Operator);
+        let call = Invocation::begin(&app.engine, &origin).await.unwrap();
+        let request = ResumeRequest { resets_cursors: true, ..ResumeRequest::default() };
+        mailboxes::resume(&call, app.tenant.id, app.mailbox, request).await.unwrap();
+        assert_eq!(app.db.rows("select 1 from sync_cursors").await.len(), 0);
+        assert!(token().await > before, "a sync in progress records nothing more");
+        app.run_jobs_until_idle().await;
+
+        assert_eq!(app.stored_emails().await, pairs(&[("b", "INBOX[]"), ("c", "INBOX[]")]));
+        let mut told = app.email_events(&mut after).await;
+        told.sort();
+        assert_eq!(told, ["email.deleted", "email.received", "mailbox.gap_healed"]);
+        let audited = app.db.rows("select 1 from audit where entry like '%resets_cursors%'").await;
+        assert_eq!(audited.len(), 1);
         app.finish().await;
     })
     .await;

@@ -60,6 +60,9 @@ pub enum MailboxCommand {
         mailbox: MailboxArg,
         #[command(flatten)]
         secret: ReplacementSecret,
+        /// Forget where its listings stand, and compare the whole mailbox with the provider; nothing is lost
+        #[arg(long)]
+        reset_cursors: bool,
         /// Do not check a new password or token first
         #[arg(long)]
         no_check: bool,

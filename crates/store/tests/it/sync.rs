@@ -160,7 +160,7 @@ async fn last_new_message_is_recorded_by_the_syncs_holder() {
         assert_eq!(last().await.as_deref(), Some("m1"));
 
         let mut unit = store.write();
-        unit.restart_sync_for_account(mailbox);
+        unit.restart_sync(mailbox);
         unit.commit().await.unwrap();
         assert_eq!(last().await, None, "it was of another account");
     })

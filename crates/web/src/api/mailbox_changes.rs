@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use domain::{Backfill, MailboxId, MailboxSettings, Provider, TenantSettings};
-use engine::operations::mailboxes::{self, ConnectRequest, MailErasure};
+use engine::operations::mailboxes::{self, ConnectRequest, MailErasure, ResumeRequest};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use store::sql::mailboxes::Mailbox;
@@ -258,15 +258,25 @@ pub async fn pause(
     Ok(show(&paused)?.into_response())
 }
 
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct ResumeMailboxParams {
+    /// Forgets where the listings of the mailbox stand, and compares all of it with its provider. Nothing is lost by it.
+    reset_cursors: bool,
+}
+
 /// Resume a mailbox: it is synced again, and messages that had failed are fetched again.
 #[utoipa::path(post, path = "/v1/mailboxes/{id}/resume", operation_id = "resume_mailbox", tag = "mailboxes",
-    params(("id" = String, Path), super::IdempotencyKey), responses(
+    params(("id" = String, Path), ResumeMailboxParams, super::IdempotencyKey), responses(
     (status = 200, description = "The mailbox was resumed", body = MailboxView)))]
 pub async fn resume(
     State(app): State<App>,
     Path(id): Path<MailboxId>,
+    Query(params): Query<ResumeMailboxParams>,
     change: ChangeRequest<TenantWriter>,
 ) -> Result<Response, Problem> {
-    let resumed = mailboxes::resume(&change.invocation(&app, show), change.by.store.id, id, None).await?;
+    let request = ResumeRequest { secret: None, resets_cursors: params.reset_cursors };
+    let resumed = mailboxes::resume(&change.invocation(&app, show), change.by.store.id, id, request).await?;
     Ok(show(&resumed)?.into_response())
 }

@@ -4,7 +4,7 @@ use domain::{MailboxEvent, MailboxSettings, MailboxState, Secret, SecretId};
 use store::sql::mailboxes::Mailbox;
 
 use super::next_row::NextMailbox;
-use super::resume::resume_as;
+use super::resume::{ResumeRequest, resume_as};
 use super::{audited, check_connected, enqueue_forgotten, enqueue_sync, seal};
 use crate::operations::{Invocation, MAILBOX_CHANGE, MAILBOX_RECONNECT, Operation, Refusal};
 use crate::sync::push::request_watch;
@@ -32,7 +32,7 @@ pub async fn reconnect(
     call.check_tenant(&MAILBOX_RECONNECT, before.tenant_id).await?;
     match secret {
         Some(secret) => change_as(call, &MAILBOX_RECONNECT, before, settings, Some(secret)).await,
-        None => resume_as(call, &MAILBOX_RECONNECT, before, None).await,
+        None => resume_as(call, &MAILBOX_RECONNECT, before, ResumeRequest::default()).await,
     }
 }
 

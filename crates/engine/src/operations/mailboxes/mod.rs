@@ -23,7 +23,7 @@ pub use change::{change, reconnect};
 pub use connect::{ConnectRequest, connect, create};
 pub use delete::{MailErasure, delete};
 pub use pause::pause;
-pub use resume::resume;
+pub use resume::{ResumeRequest, resume};
 pub use sync::sync;
 
 /// Attempts of a change that conflicts with concurrent changes of the mailbox, such as those of its syncs.

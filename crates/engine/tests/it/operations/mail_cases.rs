@@ -11,7 +11,7 @@ use engine::archive::reindex::ReindexScope;
 use engine::delivery::webhooks::WebhookRequest;
 use engine::directory::DiscoveryMode;
 use engine::operations::emails::{self, ExportRequest};
-use engine::operations::mailboxes::{self, MailErasure};
+use engine::operations::mailboxes::{self, MailErasure, ResumeRequest};
 use engine::operations::webhooks::{self, WebhookChange};
 use engine::operations::{Operation, Refusal, directories};
 use outbound::http::AddressPolicy;
@@ -43,7 +43,7 @@ async fn on_mailbox(operation: &Operation, subject: &Subject<'_>) -> Result<(), 
         }
         "mailbox.change" => mailboxes::change(&call, mailbox, settings, None).await,
         "mailbox.pause" => mailboxes::pause(&call, tenant, mailbox.id).await,
-        "mailbox.resume" => mailboxes::resume(&call, tenant, mailbox.id, None).await,
+        "mailbox.resume" => mailboxes::resume(&call, tenant, mailbox.id, ResumeRequest::default()).await,
         "mailbox.sync" => mailboxes::sync(&call, tenant, mailbox.id).await,
         "mailbox.disconnect" => mailboxes::delete(&call, tenant, mailbox.id, MailErasure::None).await,
         "mailbox.erase" => mailboxes::delete(&call, tenant, mailbox.id, MailErasure::ByJob).await,

@@ -328,7 +328,7 @@ async fn reconnected_mailbox_has_all_its_attempts() {
         for is_another in [false, true] {
             let mut unit = app.store.write();
             if is_another {
-                unit.restart_sync_for_account(app.mailboxes[0]);
+                unit.restart_sync(app.mailboxes[0]);
             } else {
                 unit.start_syncing(app.mailboxes[0], None);
             }

@@ -12,10 +12,10 @@ mod sync;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use domain::{ConnectionField, MailboxEvent, MailboxState};
+use domain::{ConnectionField, MailboxEvent, MailboxState, Secret};
 use engine::Engine;
 use engine::operations::Invocation;
-use engine::operations::mailboxes::{self, MailErasure};
+use engine::operations::mailboxes::{self, MailErasure, ResumeRequest};
 use providers::registry::DECLARATIONS;
 use serde_json::json;
 use store::sql::mailboxes::Mailbox;
@@ -49,8 +49,10 @@ pub async fn run(config: &Config, command: Command, out: Output) -> Result<ExitC
         Command::Pause(mailbox) => {
             pause(&engine, &mailbox, out).await?;
         }
-        Command::Resume { mailbox, secret, no_check } => {
-            resume(config, &engine, &mailbox, secret, no_check, out).await?;
+        Command::Resume { mailbox, secret, reset_cursors, no_check } => {
+            let secret = new_secret(config, &engine, &mailbox, secret, no_check).await?;
+            resume(&engine, &mailbox, ResumeRequest { secret: secret.as_ref(), resets_cursors: reset_cursors }, out)
+                .await?;
         }
         Command::Remove { mailbox, erase, yes } => remove(&engine, &mailbox, erase, yes, out).await?,
     }
@@ -78,14 +80,14 @@ fn unchanged(mailbox: &Mailbox) -> Failure {
     Failure::problem(format!("{} is {}; nothing was changed", mailbox.address, mailbox.state.as_str()))
 }
 
-async fn resume(
+/// Reads the new secret of a mailbox, if one is given, and checks it.
+async fn new_secret(
     config: &Config,
     engine: &Engine,
     arg: &MailboxArg,
     replacement: ReplacementSecret,
     no_check: bool,
-    out: Output,
-) -> Result<(), Failure> {
+) -> Result<Option<Secret<String>>, Failure> {
     let mailbox = find(engine, arg).await?;
     let ReplacementSecret(replacement) = replacement;
     let mut secret = replacement.as_ref().map(|(_, file)| read_secret(file)).transpose()?;
@@ -98,12 +100,17 @@ async fn resume(
             secret = newer.or(secret);
         }
     }
-    if find(engine, arg).await?.state == MailboxState::Disconnected {
+    Ok(secret)
+}
+
+async fn resume(engine: &Engine, arg: &MailboxArg, request: ResumeRequest<'_>, out: Output) -> Result<(), Failure> {
+    let mailbox = find(engine, arg).await?;
+    if mailbox.state == MailboxState::Disconnected {
         return Err(unchanged(&mailbox));
     }
     let origin = app::origin();
     let call = Invocation::begin(engine, &origin).await?;
-    let resumed = mailboxes::resume(&call, mailbox.tenant_id, mailbox.id, secret.as_ref()).await;
+    let resumed = mailboxes::resume(&call, mailbox.tenant_id, mailbox.id, request).await;
     print_outcome(&resumed.map_err(app::refused)?, "active", "is active now", out)
 }
 

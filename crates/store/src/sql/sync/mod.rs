@@ -170,9 +170,9 @@ impl TenantUnit {
         self.discard_fetch_dead_letters(mailbox);
     }
 
-    /// Restarts the sync for a mailbox that opens another account: the cursors belong to the old one, and a sync in progress
-    /// cannot record another page. A full comparison follows.
-    pub fn restart_sync_for_account(&mut self, mailbox: MailboxId) {
+    /// Restarts the sync of a mailbox whose cursors are of no use: they belong to another account, or the provider refuses
+    /// them. A sync in progress cannot record another page. A full comparison follows.
+    pub fn restart_sync(&mut self, mailbox: MailboxId) {
         self.unit.op(
             "update sync_states set token = token + 1, holder = null, held_until = null, last_message_id = null
              where tenant_id = $1 and mailbox_id = $2",
