@@ -111,6 +111,12 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0016_erased_mail.sqlite.sql"),
         postgres: include_str!("../migrations/0016_erased_mail.postgres.sql"),
     },
+    Migration {
+        version: 17,
+        name: "restored_and_unregistered",
+        sqlite: include_str!("../migrations/0017_restored_and_unregistered.sqlite.sql"),
+        postgres: include_str!("../migrations/0017_restored_and_unregistered.postgres.sql"),
+    },
 ];
 
 /// The last migration that runs as the login itself; after it the tables belong to mailroom_system.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use domain::{Lane, Provider, TenantId};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use jobs::{RandomSource, new_job};
-use store::sql::jobs::{BacklogLimits, BacklogVerdict, NewJob};
+use store::sql::jobs::{BacklogLimits, BacklogVerdict, NewJob, TenantBacklog};
 use store::sql::sync::DueMailbox;
 use store::{Precondition, Store, StoreError, TenantUnit};
 
@@ -15,13 +15,13 @@ use crate::sync::{self, PollMailboxes, SyncMailbox};
 /// Due mailboxes read per tick: so many that mailboxes of one tenant come together, even with many tenants.
 const MAX_DUE_MAILBOXES: u64 = 10_000;
 
-/// The same while the backlog is large: a second passes before the next tick.
+/// The same of all tenants together whose backlog is large; each has a turn.
 const MAX_DUE_MAILBOXES_SLOWED: u64 = 50;
 
 /// Commits at the same time, one per tenant; the database groups them.
 const CONCURRENT_COMMITS: usize = 64;
 
-/// The backlog at which mailboxes are polled less often, and at which they are not polled at all.
+/// The backlog of a tenant at which its mailboxes are polled less often, and at which they are not polled at all.
 pub const BACKLOG_LIMITS: BacklogLimits = BacklogLimits {
     slow_waiting: 20_000,
     stop_waiting: 100_000,
@@ -69,25 +69,28 @@ impl PollIntervals {
 }
 
 /// The outcome of one [`tick`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TickOutcome {
-    /// Polls or syncs were enqueued for so many mailboxes; `is_more`: others are due right now.
-    Enqueued { mailboxes: u64, is_more: bool },
-    /// Fewer than usual were enqueued, because the backlog is large, as `why` explains.
-    Slowed { mailboxes: u64, why: String },
-    /// Nothing was enqueued, because the backlog is too large, with the reason.
-    HeldBack(String),
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TickOutcome {
+    /// Mailboxes for which a poll or a sync was enqueued.
+    pub mailboxes: u64,
+    /// Others are due right now.
+    pub is_more: bool,
+    /// Tenants of whom fewer mailboxes than usual were enqueued, or none, because too many jobs of theirs wait.
+    pub backlogs: Vec<TenantBacklog>,
 }
 
 /// Enqueues a poll or a sync of each mailbox that is due, and records when it is due again.
 pub async fn tick(store: &Store, intervals: &PollIntervals, random: &dyn RandomSource) -> anyhow::Result<TickOutcome> {
     let system = store.system();
-    let (batch, slowed) = match system.check_backlog(Lane::Normal, &BACKLOG_LIMITS).await? {
-        BacklogVerdict::Go => (MAX_DUE_MAILBOXES, None),
-        BacklogVerdict::Slow { why } => (MAX_DUE_MAILBOXES_SLOWED, Some(why)),
-        BacklogVerdict::Stop { why } => return Ok(TickOutcome::HeldBack(why)),
-    };
-    let due = system.list_due_mailboxes(batch).await?;
+    let backlogs = system.list_backlogs(Lane::Normal, &BACKLOG_LIMITS).await?;
+    let (held_back, slowed) = (tenants_of(&backlogs, |_| true), tenants_of(&backlogs, BacklogVerdict::is_slow));
+    let mut due = system.list_due_mailboxes(MAX_DUE_MAILBOXES, &held_back).await?;
+    // While somebody is slowed, a second passes before the next tick.
+    let is_more = due.len() as u64 == MAX_DUE_MAILBOXES && slowed.is_empty();
+    if !slowed.is_empty() {
+        let limit = MAX_DUE_MAILBOXES_SLOWED.max(slowed.len() as u64);
+        due.extend(system.list_due_mailboxes_of(&slowed, limit).await?);
+    }
     let mailboxes = due.len() as u64;
     let mut behind = if due.is_empty() { HashMap::new() } else { system.list_oldest_polls().await? };
     behind.retain(|_, age| *age > MAX_POLL_AGE);
@@ -116,10 +119,11 @@ pub async fn tick(store: &Store, intervals: &PollIntervals, random: &dyn RandomS
         }
     });
     commits.buffer_unordered(CONCURRENT_COMMITS).try_collect::<Vec<()>>().await?;
-    Ok(match slowed {
-        Some(why) => TickOutcome::Slowed { mailboxes, why },
-        None => TickOutcome::Enqueued { mailboxes, is_more: mailboxes == batch },
-    })
+    Ok(TickOutcome { mailboxes, is_more, backlogs })
+}
+
+fn tenants_of(backlogs: &[TenantBacklog], is_meant: impl Fn(&BacklogVerdict) -> bool) -> Vec<TenantId> {
+    backlogs.iter().filter(|backlog| is_meant(&backlog.verdict)).map(|backlog| backlog.tenant).collect()
 }
 
 /// Creates one poll job for several settled mailboxes of a provider, and a sync job for each other mailbox.

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use domain::{MailboxId, PlanTier, Provider, SystemClock, TenantId};
 use engine::sync::schedule::{self, BACKLOG_LIMITS, PollIntervals, TickOutcome};
-use jobs::{RandomSource, SystemRandom};
+use jobs::noop::Noop;
+use jobs::{RandomSource, SystemRandom, new_job};
 use serde_json::{Value, json};
+use store::sql::jobs::{BacklogVerdict, NewJob, TenantBacklog};
 use store::sql::mailboxes::NewMailbox;
 use store::testing::{TestDatabase, on_each_database};
 
@@ -69,9 +71,9 @@ async fn due_mailbox_is_enqueued_once() {
         let often = mailbox(&db, acme, "1@acme.test", json!({"interval_seconds": 60})).await;
         mailbox(&db, acme, "2@acme.test", json!({})).await;
 
-        let asked = TickOutcome::Enqueued { mailboxes: 2, is_more: false };
+        let asked = TickOutcome { mailboxes: 2, ..TickOutcome::default() };
         assert_eq!(schedule::tick(&db.store, &HOURLY, &Always(0)).await.unwrap(), asked);
-        let nothing = TickOutcome::Enqueued { mailboxes: 0, is_more: false };
+        let nothing = TickOutcome::default();
         assert_eq!(schedule::tick(&db.store, &HOURLY, &Always(0)).await.unwrap(), nothing);
         assert_eq!(db.rows("select 1 from jobs where kind = 'sync_mailbox'").await.len(), 2);
 
@@ -95,63 +97,99 @@ async fn inactive_mailbox_is_not_scheduled() {
         let off = mailbox(&db, acme, "1@acme.test", json!({})).await;
         mailbox(&db, acme, "2@acme.test", json!({})).await;
         db.run(&format!("update mailboxes set is_active = false where id = '{off}'")).await;
-        assert_eq!(system.list_due_mailboxes(10).await.unwrap().len(), 1);
+        assert_eq!(system.list_due_mailboxes(10, &[]).await.unwrap().len(), 1);
 
         system.set_tenant_active(acme, false).await.unwrap();
-        let nothing = TickOutcome::Enqueued { mailboxes: 0, is_more: false };
+        let nothing = TickOutcome::default();
         assert_eq!(schedule::tick(&db.store, &HOURLY, &SystemRandom).await.unwrap(), nothing);
     })
     .await;
 }
 
-/// So many jobs of another tenant wait.
-async fn make_wait(db: &TestDatabase, jobs: u64) {
-    let other = db.store.system().create_tenant("other", PlanTier::Standard).await.unwrap().unwrap().id;
+/// So many jobs of the tenant wait, for a worker that there is.
+async fn make_wait(db: &TestDatabase, tenant: TenantId, jobs: u64) {
+    let system = db.store.system();
+    system.register_worker("busy", &["x".to_owned()], Duration::from_secs(60)).await.unwrap();
     db.run(&match db.store.dialect() {
         store::Dialect::Postgres => format!(
-            "insert into job_queues (tenant_id, lane, kind, waiting, is_active) values ('{other}', 2, 'x', {jobs}, true)"
+            "insert into job_queues (tenant_id, lane, kind, waiting, is_active) values ('{tenant}', 2, 'x', {jobs}, true)"
         ),
         store::Dialect::Sqlite => {
-            format!("insert into job_queues (tenant_id, lane, kind, waiting) values ('{other}', 2, 'x', {jobs})")
+            format!("insert into job_queues (tenant_id, lane, kind, waiting) values ('{tenant}', 2, 'x', {jobs})")
         }
     })
     .await;
 }
 
-#[tokio::test]
-async fn long_backlog_slows_the_scheduler() {
-    on_each_database(|db| async move {
-        let acme = db.store.system().create_tenant("acme", PlanTier::Standard).await.unwrap().unwrap().id;
-        for n in 0..51 {
-            mailbox(&db, acme, &format!("{n}@acme.test"), json!({})).await;
+/// Two tenants with so many mailboxes each.
+async fn two_tenants(db: &TestDatabase, mailboxes: usize) -> [TenantId; 2] {
+    let mut tenants = Vec::new();
+    for name in ["acme", "other"] {
+        let tenant = db.store.system().create_tenant(name, PlanTier::Standard).await.unwrap().unwrap().id;
+        for n in 0..mailboxes {
+            mailbox(db, tenant, &format!("{n}@{name}.test"), json!({})).await;
         }
-        make_wait(&db, BACKLOG_LIMITS.slow_waiting + 1).await;
+        tenants.push(tenant);
+    }
+    tenants.try_into().unwrap()
+}
 
-        for added in [50, 1, 0] {
+#[tokio::test]
+async fn long_backlog_slows_its_tenant() {
+    on_each_database(|db| async move {
+        let [acme, _] = two_tenants(&db, 51).await;
+        make_wait(&db, acme, BACKLOG_LIMITS.slow_waiting + 1).await;
+
+        for added in [51 + 50, 1, 0] {
             let ticked = schedule::tick(&db.store, &HOURLY, &SystemRandom).await.unwrap();
-            let TickOutcome::Slowed { mailboxes, why } = ticked else { panic!("{ticked:?}") };
-            assert_eq!(mailboxes, added);
-            assert!(why.contains("jobs wait in lane normal"), "{why}");
+            assert_eq!((ticked.mailboxes, ticked.is_more), (added, false));
+            let [TenantBacklog { tenant, verdict }] = &ticked.backlogs[..] else { panic!("{ticked:?}") };
+            assert_eq!((*tenant, verdict.is_slow()), (acme, true));
+            assert!(verdict.why().contains("jobs wait in lane normal"), "{verdict:?}");
         }
     })
     .await;
 }
 
 #[tokio::test]
-async fn too_long_backlog_stops_the_scheduler() {
+async fn too_long_backlog_stops_its_tenant() {
     on_each_database(|db| async move {
-        let system = db.store.system();
-        let acme = system.create_tenant("acme", PlanTier::Standard).await.unwrap().unwrap().id;
-        mailbox(&db, acme, "1@acme.test", json!({})).await;
-        make_wait(&db, BACKLOG_LIMITS.stop_waiting + 1).await;
+        let [acme, other] = two_tenants(&db, 2).await;
+        make_wait(&db, acme, BACKLOG_LIMITS.stop_waiting + 1).await;
 
         let ticked = schedule::tick(&db.store, &HOURLY, &SystemRandom).await.unwrap();
 
-        assert!(
-            matches!(&ticked, TickOutcome::HeldBack(why) if why.contains("jobs wait in lane normal")),
-            "{ticked:?}"
-        );
-        assert!(db.rows("select 1 from jobs").await.is_empty());
+        assert_eq!(ticked.mailboxes, 2);
+        assert!(matches!(&ticked.backlogs[..], [TenantBacklog { tenant, verdict: BacklogVerdict::Stop { .. } }] if *tenant == acme));
+        assert_eq!(db.rows(&format!("select 1 from jobs where tenant_id = '{other}'")).await.len(), 2);
+        assert_eq!(db.rows("select 1 from jobs").await.len(), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn job_of_an_unknown_kind_holds_nobody_back() {
+    on_each_database(|db| async move {
+        let [acme, _] = two_tenants(&db, 1).await;
+        let old = "from_an_old_version";
+        let mut unit = db.store.system().write_for(acme);
+        unit.enqueue(vec![NewJob { kind: old.into(), ..new_job(&Noop {}, &SystemClock, None).unwrap() }]);
+        unit.commit().await.unwrap();
+        db.store.system().count_arrivals().await.unwrap();
+        let long = BACKLOG_LIMITS.stop_age.as_micros() + 1;
+        db.run(&format!("update jobs set position = position - {long}")).await;
+        if db.store.dialect() == store::Dialect::Postgres {
+            db.run(&format!("update job_queues set head = head - {long}")).await;
+        }
+
+        let ticked = schedule::tick(&db.store, &HOURLY, &SystemRandom).await.unwrap();
+        assert_eq!(ticked, TickOutcome { mailboxes: 2, ..TickOutcome::default() });
+
+        // Once a process knows it, it is a backlog of its tenant.
+        db.store.system().register_worker("old", &[old.to_owned()], Duration::from_secs(60)).await.unwrap();
+        store::bench::make_mailboxes_due(&db.store.system(), None).await.unwrap();
+        let ticked = schedule::tick(&db.store, &HOURLY, &SystemRandom).await.unwrap();
+        assert_eq!((ticked.mailboxes, ticked.backlogs.len()), (1, 1));
     })
     .await;
 }
@@ -174,7 +212,7 @@ async fn polls_are_batched_by_tenant_and_provider() {
         let acme = system.find_tenant("acme").await.unwrap().unwrap().id;
         let fresh = mailbox(&db, acme, "fresh@acme.test", json!({})).await;
 
-        let asked = TickOutcome::Enqueued { mailboxes: 37, is_more: false };
+        let asked = TickOutcome { mailboxes: 37, ..TickOutcome::default() };
         assert_eq!(schedule::tick(&db.store, &HOURLY, &SystemRandom).await.unwrap(), asked);
 
         let rows = db.rows("select kind, cast(payload as text) from jobs where kind = 'poll_mailboxes'").await;
@@ -211,7 +249,7 @@ async fn waiting_polls_of_a_tenant_stop_new_ones() {
         }
         db.run("update mailboxes set state = 'active'").await;
         db.run("update sync_states set is_history_done = true").await;
-        let asked = TickOutcome::Enqueued { mailboxes: 4, is_more: false };
+        let asked = TickOutcome { mailboxes: 4, ..TickOutcome::default() };
         assert_eq!(schedule::tick(&db.store, &HOURLY, &SystemRandom).await.unwrap(), asked);
         assert_eq!(count_polls(&db).await, 4);
         let acme = system.find_tenant("acme").await.unwrap().unwrap().id;
@@ -226,7 +264,7 @@ async fn waiting_polls_of_a_tenant_stop_new_ones() {
         assert_eq!(schedule::tick(&db.store, &HOURLY, &SystemRandom).await.unwrap(), asked);
 
         assert_eq!(count_polls(&db).await, 7, "of all but that tenant at that provider");
-        assert!(system.list_due_mailboxes(10).await.unwrap().is_empty(), "it is looked at when it is due again");
+        assert!(system.list_due_mailboxes(10, &[]).await.unwrap().is_empty(), "it is looked at when it is due again");
     })
     .await;
 }
@@ -242,7 +280,7 @@ async fn tenants_take_turns_among_due_mailboxes() {
         let small = system.create_tenant("small", PlanTier::Standard).await.unwrap().unwrap().id;
         mailbox(&db, small, "me@small.test", json!({})).await;
 
-        let due = system.list_due_mailboxes(2).await.unwrap();
+        let due = system.list_due_mailboxes(2, &[]).await.unwrap();
 
         let tenants: std::collections::HashSet<TenantId> = due.iter().map(|due| due.tenant).collect();
         assert_eq!(tenants, [large, small].into(), "though all of the large one's have waited for longer");
@@ -251,7 +289,7 @@ async fn tenants_take_turns_among_due_mailboxes() {
 }
 
 async fn is_pushed(db: &TestDatabase) -> bool {
-    db.store.system().list_due_mailboxes(1).await.unwrap()[0].is_pushed
+    db.store.system().list_due_mailboxes(1, &[]).await.unwrap()[0].is_pushed
 }
 
 async fn set_watches(db: &TestDatabase, columns: &str) {

@@ -17,6 +17,12 @@ const LISTEN_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(5);
 
+/// How often kinds are looked for that no process knows: often enough to see one of a short roll-out.
+const UNREGISTERED_INTERVAL: Duration = Duration::from_secs(300);
+
+/// How long jobs wait for a process that knows their kind: longer than old and new versions run side by side.
+const UNREGISTERED_PATIENCE: Duration = Duration::from_secs(24 * 3600);
+
 /// Runs the maintenance; never returns.
 pub(super) async fn run(session: &Session) {
     tokio::join!(maintain(session), announce_new_jobs(session.store()), listen(session.store()));
@@ -25,10 +31,15 @@ pub(super) async fn run(session: &Session) {
 async fn maintain(session: &Session) {
     let poll = session.work.settings.poll;
     let mut reconciled_at = Instant::now();
+    let mut searched_at = Instant::now();
     loop {
         if reconciled_at.elapsed() > RECONCILE_INTERVAL {
             reconciled_at = Instant::now();
             reconcile(session).await;
+        }
+        if searched_at.elapsed() > UNREGISTERED_INTERVAL {
+            searched_at = Instant::now();
+            give_up_unregistered(session.store()).await;
         }
         let next = match maintain_once(session).await {
             Ok(next) => next,
@@ -47,6 +58,18 @@ async fn reconcile(session: &Session) {
         Ok(0) => {}
         Ok(jobs) => tracing::warn!(jobs, "gave back jobs that do not run here"),
         Err(e) => tracing::warn!(error = redact_for_log(&e), "cannot reconcile running jobs with the database"),
+    }
+}
+
+/// Makes dead letters of jobs that no process has known for a day.
+async fn give_up_unregistered(store: &Store) {
+    match store.system().give_up_unregistered_jobs(UNREGISTERED_PATIENCE).await {
+        Ok(given_up) => {
+            for (kind, jobs) in given_up {
+                tracing::warn!(job.kind = kind, jobs, "gave up jobs of a kind that no process knows");
+            }
+        }
+        Err(e) => tracing::warn!(error = redact_for_log(&e), "cannot look for kinds that no process knows"),
     }
 }
 

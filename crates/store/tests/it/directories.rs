@@ -235,7 +235,7 @@ async fn mailboxes_are_switched_in_one_commit_each() {
         unit.settle_users(&settled(true));
         unit.commit().await.unwrap();
         assert_eq!(acme.count_active_users(GMAIL).await.unwrap(), 50);
-        assert_eq!(db.store.system().list_due_mailboxes(100).await.unwrap().len(), 50);
+        assert_eq!(db.store.system().list_due_mailboxes(100, &[]).await.unwrap().len(), 50);
         assert_eq!(db.store.system().list_due_watches(100).await.unwrap().len(), 50);
 
         let mut unit = acme.write();
@@ -243,7 +243,7 @@ async fn mailboxes_are_switched_in_one_commit_each() {
         unit.set_mailboxes_active(&off, false);
         unit.settle_users(&settled(false));
         unit.commit().await.unwrap();
-        assert_eq!(db.store.system().list_due_mailboxes(100).await.unwrap(), []);
+        assert_eq!(db.store.system().list_due_mailboxes(100, &[]).await.unwrap(), []);
         let known = acme.list_users_with_mailboxes(GMAIL, None, 1).await.unwrap().remove(0);
         assert_eq!((known.user.is_active, known.user.left_out), (false, Some(ExclusionReason::Suspended)));
         assert!(!known.mailbox.unwrap().is_active);

@@ -36,7 +36,7 @@ async fn interval_by_sql_agrees_with_inheritance() {
             for mailboxes in &mailboxes {
                 stores(&db, "mailboxes", mailboxes).await;
 
-                let due = db.store.system().list_due_mailboxes(10).await.unwrap().remove(0);
+                let due = db.store.system().list_due_mailboxes(10, &[]).await.unwrap().remove(0);
 
                 let in_force = only_mailbox(&store).await.settings_in_force().interval_seconds;
                 assert_eq!(due.every, in_force.map(Duration::from_secs), "{mailboxes} of {tenants}");

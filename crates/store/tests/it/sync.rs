@@ -186,7 +186,7 @@ async fn only_readable_mailboxes_become_due() {
         let store = db.store.tenant(acme);
         let [one, two] = [mailbox(&store, "1@acme.test").await, mailbox(&store, "2@acme.test").await];
         let due = async || -> Vec<MailboxId> {
-            system.list_due_mailboxes(10).await.unwrap().into_iter().map(|due| due.mailbox).collect()
+            system.list_due_mailboxes(10, &[]).await.unwrap().into_iter().map(|due| due.mailbox).collect()
         };
         assert_eq!(due().await, [one, two]);
 

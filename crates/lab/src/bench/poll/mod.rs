@@ -12,7 +12,7 @@ use clap::Args;
 use domain::SystemRandom;
 use domain::TenantId;
 use engine::Engine;
-use engine::sync::schedule::{self, PollIntervals, TickOutcome};
+use engine::sync::schedule::{self, PollIntervals};
 use serde_json::{Value, json};
 use store::{bench, scratch};
 use terminal::{Failure, Output, count, note, process};
@@ -210,14 +210,11 @@ impl PollBench<'_> {
         let (begun, began_at, cpu) = (Instant::now(), system.now().await?, process::own_cpu_seconds());
         let mut enqueued = 0;
         while enqueued < due {
-            match schedule::tick(&self.engine.store, &PollIntervals::uniform(POLL_INTERVAL), &SystemRandom).await? {
-                TickOutcome::Enqueued { mailboxes, .. } if mailboxes > 0 => enqueued += mailboxes as usize,
-                outcome => {
-                    if let TickOutcome::Slowed { mailboxes, .. } = outcome {
-                        enqueued += mailboxes as usize;
-                    }
-                    tokio::time::sleep(SCHEDULER_INTERVAL).await;
-                }
+            let intervals = PollIntervals::uniform(POLL_INTERVAL);
+            let ticked = schedule::tick(&self.engine.store, &intervals, &SystemRandom).await?;
+            enqueued += ticked.mailboxes as usize;
+            if ticked.mailboxes == 0 || !ticked.backlogs.is_empty() {
+                tokio::time::sleep(SCHEDULER_INTERVAL).await;
             }
         }
         wait_until_idle(self.engine).await?;

@@ -20,6 +20,7 @@ use jobs::leader::{self, Election, Leadership};
 use jobs::{LeaseGate, SystemRandom, Worker, recurring};
 use providers::app::ProviderApp;
 use store::Store;
+use store::sql::jobs::TenantBacklog;
 use terminal::{Failure, Output, note};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -334,34 +335,26 @@ async fn fire_schedules(store: &Store, leadership: Option<Leadership>) {
 async fn schedule_syncs(store: &Store, rhythm: &PollIntervals) {
     let mut pace = PollPace::Usual;
     loop {
-        let (mailboxes, is_more) = match schedule::tick(store, rhythm, &SystemRandom).await {
-            Ok(TickOutcome::Enqueued { mailboxes, is_more }) => {
-                pace.change_to(PollPace::Usual, "");
-                (mailboxes, is_more)
-            }
-            Ok(TickOutcome::Slowed { mailboxes, why }) => {
-                pace.change_to(PollPace::Slow, &why);
-                (mailboxes, false)
-            }
-            Ok(TickOutcome::HeldBack(why)) => {
-                pace.change_to(PollPace::None, &why);
-                (0, false)
+        let ticked = match schedule::tick(store, rhythm, &SystemRandom).await {
+            Ok(ticked) => {
+                pace.change_to(&ticked.backlogs);
+                ticked
             }
             Err(e) => {
                 tracing::warn!(error = redact_for_log(&format_args!("{e:#}")), "scheduling syncs failed");
-                (0, false)
+                TickOutcome::default()
             }
         };
-        if mailboxes > 0 {
+        if ticked.mailboxes > 0 {
             tell_workers(store).await;
         }
-        if !is_more {
+        if !ticked.is_more {
             tokio::time::sleep(SCHEDULER_TICK).await;
         }
     }
 }
 
-/// How often mailboxes are synced; changes are logged.
+/// How often mailboxes are synced of the tenants that are held back most; changes are logged.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PollPace {
     Usual,
@@ -370,14 +363,25 @@ enum PollPace {
 }
 
 impl PollPace {
-    fn change_to(&mut self, now: Self, why: &str) {
+    fn change_to(&mut self, backlogs: &[TenantBacklog]) {
+        let worst = backlogs.iter().find(|backlog| !backlog.verdict.is_slow()).or(backlogs.first());
+        let now = match worst.map(|backlog| backlog.verdict.is_slow()) {
+            None => Self::Usual,
+            Some(true) => Self::Slow,
+            Some(false) => Self::None,
+        };
         if std::mem::replace(self, now) == now {
             return;
         }
-        match now {
-            Self::Usual => tracing::info!("sync scheduling resumed"),
-            Self::Slow => tracing::info!(reason = why, "sync scheduling slowed"),
-            Self::None => tracing::warn!(reason = why, "sync scheduling stopped"),
+        let Some(TenantBacklog { tenant, verdict }) = worst else {
+            tracing::info!("sync scheduling resumed");
+            return;
+        };
+        let (tenants, reason) = (backlogs.len(), verdict.why());
+        if verdict.is_slow() {
+            tracing::info!(tenant.id = %tenant, tenants, reason, "sync scheduling of tenants slowed");
+        } else {
+            tracing::warn!(tenant.id = %tenant, tenants, reason, "sync scheduling of tenants stopped");
         }
     }
 }

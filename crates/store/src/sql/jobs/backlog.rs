@@ -6,7 +6,8 @@ use std::time::Duration;
 use domain::{Lane, TenantId};
 use serde::Serialize;
 
-use crate::{Dialect, Row, StoreError, SystemStore, params};
+use crate::sql::any;
+use crate::{Dialect, Row, StoreError, SystemStore, Value, params};
 
 /// The backlog of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -26,8 +27,8 @@ pub struct TenantDepth {
     pub oldest_micros: u64,
 }
 
-/// Limits beyond which producers of jobs should hold back. Jobs of tenants and kinds that are paused or at their limit do not
-/// count: a blocked tenant must not hold up the others.
+/// Limits of a tenant's backlog beyond which producers of its jobs should hold back. Jobs that cannot run do not count,
+/// because their tenant or kind is paused or at its limit, or no live worker knows their kind: to wait would not help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BacklogLimits {
     pub slow_waiting: u64,
@@ -39,9 +40,27 @@ pub struct BacklogLimits {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub enum BacklogVerdict {
-    Go,
     Slow { why: String },
     Stop { why: String },
+}
+
+impl BacklogVerdict {
+    pub fn is_slow(&self) -> bool {
+        matches!(self, Self::Slow { .. })
+    }
+
+    pub fn why(&self) -> &str {
+        match self {
+            Self::Slow { why } | Self::Stop { why } => why,
+        }
+    }
+}
+
+/// A tenant whose backlog is beyond a limit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TenantBacklog {
+    pub tenant: TenantId,
+    pub verdict: BacklogVerdict,
 }
 
 /// Counts of jobs that nothing will run. Each must be 0, apart from moments: a sweep resolves the last two within seconds.
@@ -66,19 +85,24 @@ impl UnrunnableJobCounts {
 impl SystemStore {
     /// Returns the backlog of every lane, also of empty ones.
     pub async fn lane_depths(&self) -> Result<Vec<LaneDepth>, StoreError> {
-        let depths = self.depths("true").await?;
+        let depths = self.depths("true", params![]).await?;
         Ok(Lane::ALL.into_iter().map(|lane| sum(lane, &depths)).collect())
     }
 
     /// Returns the backlogs of tenants that have one.
     pub async fn tenant_depths(&self) -> Result<Vec<TenantDepth>, StoreError> {
-        self.depths("true").await
+        self.depths("true", params![]).await
     }
 
-    /// Checks whether a lane can take more jobs.
-    pub async fn check_backlog(&self, lane: Lane, limits: &BacklogLimits) -> Result<BacklogVerdict, StoreError> {
-        let depths = self.depths(CAN_MOVE).await?;
-        Ok(check_limits(sum(lane, &depths), limits))
+    /// Lists the tenants of whom a lane should not take as many jobs as usual. One tenant's backlog holds up no other.
+    pub async fn list_backlogs(&self, lane: Lane, limits: &BacklogLimits) -> Result<Vec<TenantBacklog>, StoreError> {
+        let kinds: Vec<String> = self.list_registered_kinds().await?.into_iter().collect();
+        let can_run = format!("{CAN_MOVE} and {}", any(self.store.dialect(), "q.kind", 1));
+        let depths = self.depths(&can_run, params![kinds]).await?;
+        let depths = depths.into_iter().filter(|depth| depth.lane == lane);
+        Ok(depths
+            .filter_map(|depth| Some(TenantBacklog { tenant: depth.tenant_id, verdict: check_limits(depth, limits)? }))
+            .collect())
     }
 
     pub async fn count_dead_letters(&self) -> Result<u64, StoreError> {
@@ -86,10 +110,9 @@ impl SystemStore {
     }
 
     /// Lists the kinds of waiting jobs that no running worker handles, with the number of those jobs. A newer version may
-    /// have enqueued them, so they are left alone.
+    /// have enqueued them, so they are left alone for a day; see [`SystemStore::give_up_unregistered_jobs`].
     pub async fn list_kinds_without_worker(&self) -> Result<Vec<(String, u64)>, StoreError> {
-        let known: std::collections::HashSet<String> =
-            self.list_workers().await?.into_iter().flat_map(|worker| worker.kinds).collect();
+        let known = self.list_registered_kinds().await?;
         let sql =
             "select kind, cast(sum(waiting) as bigint) from job_queues where waiting > 0 group by kind order by kind";
         let rows = self.query(sql, vec![]).await?;
@@ -112,7 +135,7 @@ impl SystemStore {
         self.query_one(sql, vec![]).await?.map_or(Ok(0), |row| row.get(0))
     }
 
-    async fn depths(&self, condition: &str) -> Result<Vec<TenantDepth>, StoreError> {
+    async fn depths(&self, condition: &str, params: Vec<Value>) -> Result<Vec<TenantDepth>, StoreError> {
         let sql = format!(
             "with counts as ({})
              select c.tenant_id, c.lane, cast(sum(c.waiting) as bigint), cast(mailroom_micros() as bigint) - min(c.first)
@@ -124,7 +147,7 @@ impl SystemStore {
              group by c.tenant_id, c.lane order by c.lane, c.tenant_id",
             counts(self.store.dialect())
         );
-        self.query(sql, params![])
+        self.query(sql, params)
             .await?
             .iter()
             .map(|row: &Row| {
@@ -202,18 +225,15 @@ fn sum(lane: Lane, depths: &[TenantDepth]) -> LaneDepth {
     })
 }
 
-fn check_limits(depth: LaneDepth, limits: &BacklogLimits) -> BacklogVerdict {
+fn check_limits(depth: TenantDepth, limits: &BacklogLimits) -> Option<BacklogVerdict> {
     if let Some(why) = excess(depth, limits.stop_waiting, limits.stop_age) {
-        return BacklogVerdict::Stop { why };
+        return Some(BacklogVerdict::Stop { why });
     }
-    if let Some(why) = excess(depth, limits.slow_waiting, limits.slow_age) {
-        return BacklogVerdict::Slow { why };
-    }
-    BacklogVerdict::Go
+    excess(depth, limits.slow_waiting, limits.slow_age).map(|why| BacklogVerdict::Slow { why })
 }
 
-/// Returns which of the limits the backlog of a lane reaches, as a sentence.
-fn excess(depth: LaneDepth, max_waiting: u64, max_age: Duration) -> Option<String> {
+/// Returns which of the limits a backlog reaches, as a sentence.
+fn excess(depth: TenantDepth, max_waiting: u64, max_age: Duration) -> Option<String> {
     let (lane, waiting) = (depth.lane.as_str(), depth.waiting);
     let age = Duration::from_micros(depth.oldest_micros);
     if waiting >= max_waiting {

@@ -40,7 +40,7 @@ impl JobEnd<'_> {
 }
 
 /// Concurrent commits: enough for a group on SQLite, and few enough for the pool of PostgreSQL.
-const MAX_CONCURRENT_COMMITS: usize = 32;
+pub(super) const MAX_CONCURRENT_COMMITS: usize = 32;
 
 /// The result of cancelling a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

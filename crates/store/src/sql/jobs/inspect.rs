@@ -1,6 +1,6 @@
 //! Queries about jobs: one, many, their attempts, and counts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use domain::{JobId, JobState, Lane, TenantId, WorkerId};
 use jiff::Timestamp;
@@ -212,6 +212,13 @@ impl SystemStore {
         let group =
             |row: &Row| Ok(JobGroup { state: row.get(0)?, lane: row.get(1)?, kind: row.get(2)?, count: row.get(3)? });
         self.query(sql, vec![]).await?.iter().map(group).collect()
+    }
+
+    /// Lists the kinds that live workers handle.
+    pub(super) async fn list_registered_kinds(&self) -> Result<BTreeSet<String>, StoreError> {
+        let rows = self.query(format!("select w.kinds from job_workers w where {IS_ALIVE}"), vec![]).await?;
+        let handled = rows.iter().map(|row: &Row| Ok(kinds(&row.get(0)?))).collect::<Result<Vec<_>, StoreError>>()?;
+        Ok(handled.into_iter().flatten().collect())
     }
 
     /// Lists the live workers.

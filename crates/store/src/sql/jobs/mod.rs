@@ -18,10 +18,11 @@ mod probe;
 mod prune;
 mod release;
 mod timers;
+mod unregistered_kinds;
 mod workers;
 
 pub use attempt_failure::{AfterFailure, AttemptFailure, AttemptOutcome};
-pub use backlog::{BacklogLimits, BacklogVerdict, LaneDepth, TenantDepth, UnrunnableJobCounts};
+pub use backlog::{BacklogLimits, BacklogVerdict, LaneDepth, TenantBacklog, TenantDepth, UnrunnableJobCounts};
 pub use claim::{ClaimShare, ClaimedJob, FULL_COST, QueueCandidate};
 pub use control::{JobScope, LimitChange, RetryOutcome};
 pub use dead_letters::{DeadGroup, ReplayOptions};

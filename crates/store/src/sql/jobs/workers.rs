@@ -7,6 +7,7 @@ use domain::{JobId, TenantId, WorkerId};
 
 use super::finish::finish_one;
 use super::release::lock_key;
+use super::unregistered_kinds::forget_unregistered;
 use super::{ClaimedJob, JobEnd, later, unless_cancelled};
 use crate::failpoint::Effect;
 use crate::{Dialect, Precondition, Row, StoreError, SystemStore, Unit, params};
@@ -57,6 +58,7 @@ impl SystemStore {
             ),
             params![id, name, serde_json::json!(kinds), millis(lease)],
         );
+        forget_unregistered(&mut unit, self.store.dialect(), kinds);
         self.commit(unit).await?;
         Ok(id)
     }

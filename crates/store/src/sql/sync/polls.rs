@@ -12,8 +12,8 @@ use super::{ListingPhase, SYNC_STATE_COLUMNS, SyncState, sync_state};
 use crate::failpoint::Effect;
 use crate::sql::mailbox_settings::interval_seconds;
 use crate::sql::mailboxes::IS_SYNC_ENABLED;
-use crate::sql::{column_count, given_rows};
-use crate::{Row, StoreError, SystemStore, TenantUnit, Unit, params};
+use crate::sql::{any, column_count, given_rows};
+use crate::{Dialect, Row, StoreError, SystemStore, TenantUnit, Unit, params};
 
 /// A mailbox that is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,30 +49,24 @@ pub struct PollState {
 const MAX_DUE_CANDIDATES: u64 = 20_000;
 
 impl SystemStore {
-    /// Lists mailboxes that are due, without inactive tenants and mailboxes. Tenants take turns, and of each the longest overdue
-    /// come first.
-    pub async fn list_due_mailboxes(&self, limit: u64) -> Result<Vec<DueMailbox>, StoreError> {
-        let interval = interval_seconds(self.store.dialect());
-        let sql = format!(
-            "select d.tenant_id, d.mailbox_id, m.provider, {interval},
-                    d.is_history_done and not d.is_listing and m.state in ('active', 'error'),
-                    w.expires_at > d.now and w.lost_at is null and w.problem is null and w.last_push_at is not null,
-                    d.error_count, coalesce(d.news_at, m.created_at), d.now
-             from (select s.*, row_number() over (partition by s.tenant_id order by s.next_sync_at) as turn
-                   from (select s.tenant_id, s.mailbox_id, s.next_sync_at, s.is_history_done, s.is_listing,
-                                s.error_count, s.news_at, n.now
-                         from sync_states s
-                         cross join (select mailroom_now() as now) n
-                         join mailboxes m on m.tenant_id = s.tenant_id and m.id = s.mailbox_id
-                         join tenants t on t.id = s.tenant_id
-                         where s.next_sync_at <= (select mailroom_now()) and {IS_SYNC_ENABLED} and t.is_active
-                         order by s.next_sync_at limit $2) s) d
-             join mailboxes m on m.tenant_id = d.tenant_id and m.id = d.mailbox_id
-             join tenants t on t.id = d.tenant_id
-             left join push_watches w on w.tenant_id = d.tenant_id and w.mailbox_id = d.mailbox_id
-             order by d.turn, d.next_sync_at limit $1"
-        );
-        let rows = self.query(sql, params![limit, MAX_DUE_CANDIDATES.max(limit)]).await?;
+    /// Lists mailboxes that are due, without inactive mailboxes, inactive tenants and those `except`. Tenants take turns, and of
+    /// each the longest overdue come first.
+    pub async fn list_due_mailboxes(&self, limit: u64, except: &[TenantId]) -> Result<Vec<DueMailbox>, StoreError> {
+        let others = match self.store.dialect() {
+            // An empty list goes over as null.
+            Dialect::Postgres => "not coalesce(s.tenant_id = any($3), false)",
+            Dialect::Sqlite => "s.tenant_id not in (select value from json_each($3))",
+        };
+        let sql = due_mailboxes(self.store.dialect(), &format!("{others} order by s.next_sync_at limit $2"));
+        let rows = self.query(sql, params![limit, MAX_DUE_CANDIDATES.max(limit), except.to_vec()]).await?;
+        rows.iter().filter_map(|row| due(row).transpose()).collect()
+    }
+
+    /// Lists due mailboxes like [`SystemStore::list_due_mailboxes`], of these tenants alone and however many are due.
+    pub async fn list_due_mailboxes_of(&self, tenants: &[TenantId], limit: u64) -> Result<Vec<DueMailbox>, StoreError> {
+        let dialect = self.store.dialect();
+        let sql = due_mailboxes(dialect, &any(dialect, "s.tenant_id", 2));
+        let rows = self.query(sql, params![limit, tenants.to_vec()]).await?;
         rows.iter().filter_map(|row| due(row).transpose()).collect()
     }
 
@@ -147,6 +141,30 @@ impl SystemStore {
         self.commit_at(Effect::EndLooks, unit).await?;
         Ok(())
     }
+}
+
+/// Returns the query for `$1` due mailboxes among these candidates `s`.
+fn due_mailboxes(dialect: Dialect, candidates: &str) -> String {
+    let interval = interval_seconds(dialect);
+    format!(
+        "select d.tenant_id, d.mailbox_id, m.provider, {interval},
+                d.is_history_done and not d.is_listing and m.state in ('active', 'error'),
+                w.expires_at > d.now and w.lost_at is null and w.problem is null and w.last_push_at is not null,
+                d.error_count, coalesce(d.news_at, m.created_at), d.now
+         from (select s.*, row_number() over (partition by s.tenant_id order by s.next_sync_at) as turn
+               from (select s.tenant_id, s.mailbox_id, s.next_sync_at, s.is_history_done, s.is_listing,
+                            s.error_count, s.news_at, n.now
+                     from sync_states s
+                     cross join (select mailroom_now() as now) n
+                     join mailboxes m on m.tenant_id = s.tenant_id and m.id = s.mailbox_id
+                     join tenants t on t.id = s.tenant_id
+                     where s.next_sync_at <= (select mailroom_now()) and {IS_SYNC_ENABLED} and t.is_active
+                       and {candidates}) s) d
+         join mailboxes m on m.tenant_id = d.tenant_id and m.id = d.mailbox_id
+         join tenants t on t.id = d.tenant_id
+         left join push_watches w on w.tenant_id = d.tenant_id and w.mailbox_id = d.mailbox_id
+         order by d.turn, d.next_sync_at limit $1"
+    )
 }
 
 fn due(row: &Row) -> Result<Option<DueMailbox>, StoreError> {

@@ -168,27 +168,63 @@ async fn depth_is_known_by_lane_and_tenant() {
 }
 
 #[tokio::test]
-async fn backlog_verdict_ignores_paused_tenants() {
+async fn backlog_ignores_paused_tenants() {
     on_each_database(|db| async move {
         let (system, acme) = (db.store.system(), tenant(&db.store, "acme").await);
+        worker(&db.store, &["a"]).await;
         let hour = Duration::from_secs(3600);
         let limits =
             |slow_waiting, stop_waiting| BacklogLimits { slow_waiting, stop_waiting, slow_age: hour, stop_age: hour };
         enqueue_for(&db.store, acme, vec![job("a"), job("a")]).await;
-        let ask = async |limits: BacklogLimits| system.check_backlog(Lane::Normal, &limits).await.unwrap();
+        let ask = async |limits: BacklogLimits| {
+            let mut backlogs = system.list_backlogs(Lane::Normal, &limits).await.unwrap();
+            assert!(backlogs.iter().all(|backlog| backlog.tenant == acme) && backlogs.len() < 2, "{backlogs:?}");
+            backlogs.pop().map(|backlog| backlog.verdict)
+        };
 
-        assert_eq!(ask(limits(3, 4)).await, BacklogVerdict::Go);
-        assert!(matches!(ask(limits(2, 4)).await, BacklogVerdict::Slow { why } if why.contains("2 jobs wait in lane normal")));
-        assert!(matches!(ask(limits(1, 2)).await, BacklogVerdict::Stop { .. }));
+        assert_eq!(ask(limits(3, 4)).await, None);
+        assert!(
+            matches!(ask(limits(2, 4)).await, Some(BacklogVerdict::Slow { why }) if why.contains("2 jobs wait in lane normal"))
+        );
+        assert!(matches!(ask(limits(1, 2)).await, Some(BacklogVerdict::Stop { .. })));
         let old = BacklogLimits { slow_age: Duration::ZERO, ..limits(9, 9) };
-        assert!(matches!(ask(old).await, BacklogVerdict::Slow { why } if why.contains("has waited")));
-        assert_eq!(system.check_backlog(Lane::High, &limits(1, 1)).await.unwrap(), BacklogVerdict::Go);
+        assert!(matches!(ask(old).await, Some(BacklogVerdict::Slow { why }) if why.contains("has waited")));
+        assert_eq!(system.list_backlogs(Lane::High, &limits(1, 1)).await.unwrap(), []);
         for target in [JobScope::Tenant(acme), JobScope::Kind("a".into()), JobScope::Lane(Lane::Normal)] {
             system.pause_jobs(&target).await.unwrap();
-            assert_eq!(ask(limits(1, 2)).await, BacklogVerdict::Go, "{target:?}");
+            assert_eq!(ask(limits(1, 2)).await, None, "{target:?}");
             system.resume_jobs(&target).await.unwrap();
         }
-        assert!(matches!(ask(limits(1, 2)).await, BacklogVerdict::Stop { .. }));
+        assert!(matches!(ask(limits(1, 2)).await, Some(BacklogVerdict::Stop { .. })));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn backlog_counts_only_kinds_that_a_live_worker_knows() {
+    on_each_database(|db| async move {
+        let (system, acme) = (db.store.system(), tenant(&db.store, "acme").await);
+        let (old, new) = (worker(&db.store, &["a"]).await, worker(&db.store, &["a", "new"]).await);
+        enqueue_for(&db.store, acme, vec![job("new")]).await;
+        enqueue_for(&db.store, tenant(&db.store, "other").await, vec![job("a")]).await;
+        let at_once = BacklogLimits {
+            slow_waiting: 9,
+            stop_waiting: 9,
+            slow_age: Duration::ZERO,
+            stop_age: Duration::from_secs(3600),
+        };
+        let waiting = async || -> Vec<TenantId> {
+            let backlogs = system.list_backlogs(Lane::Normal, &at_once).await.unwrap();
+            backlogs.into_iter().map(|backlog| backlog.tenant).collect()
+        };
+        assert!(waiting().await.contains(&acme));
+
+        system.dismiss_worker(new).await.unwrap();
+
+        assert!(!waiting().await.contains(&acme), "nobody will run it");
+        assert_eq!(waiting().await.len(), 1, "the other tenant's");
+        system.dismiss_worker(old).await.unwrap();
+        assert_eq!(waiting().await, []);
     })
     .await;
 }

@@ -13,3 +13,4 @@ mod model;
 mod prune;
 mod schedules;
 pub mod transitions;
+mod unregistered_kinds;
