@@ -100,6 +100,10 @@ event_types! {
         "A discovery failed; `reason` says why."
         r#"{"provider": "gmail", "listed": 0, "is_whole": false, "people": 0, "added": 0, "adopted": 0, "returned": 0, "left": 0, "renamed": 0, "left_out": {}, "reason": "the provider refused the credentials"}"#
 
+    InstallationRestored = "installation.restored"
+        "The installation was brought back to an earlier moment, from a backup. What happened after the event with the number `after` is forgotten and may happen again, and the numbers from there to that of this event are void: a client that knows one of them reads anew what it needs. Webhooks get it whatever types they ask for."
+        r#"{"after": 4711}"#
+
     WebhookDisabled = "webhook.disabled"
         "A webhook was disabled: it asked for that, or nothing was delivered for days."
         r#"{"webhook_id": "0197a3c4-5d10-7c3e-9a41-6f2b8e0d1c03", "reason": "all deliveries have failed for 5 days: status 500"}"#
@@ -149,8 +153,8 @@ pub fn page() -> String {
         page += &format!("| `{known}` | {} | `{}` |\n", known.description(), known.example());
     }
     page + "\n\
-        More about [states of mailboxes](mailboxes.md#look-after-them), [discovery](providers/directories.md) and [webhooks that \
-        are disabled](webhooks.md#retries).\n"
+        More about [states of mailboxes](mailboxes.md#look-after-them), [discovery](providers/directories.md), [webhooks that \
+        are disabled](webhooks.md#retries) and [restores](backup.md#events-after-a-restore).\n"
 }
 
 #[cfg(test)]

@@ -40,6 +40,10 @@ pub enum Command {
         /// Change nothing; exit 1 when the schema is not up to date
         #[arg(long)]
         check: bool,
+        /// The database was brought back to an earlier moment without `mailroom restore`: move the numbers of events beyond all
+        /// that were given out since, and tell every tenant
+        #[arg(long, conflicts_with = "check")]
+        restored: bool,
     },
     /// Check configuration, database, keys, blobs and clock, and say how to fix problems
     #[command(after_help = "Example:\n  mailroom doctor")]

@@ -3,3 +3,12 @@ create table unregistered_job_kinds (
     kind text primary key,
     since text not null
 ) without rowid;
+
+-- Numbers of events that were perhaps given out before a restore, and never since: those between the two.
+create table event_gaps (
+    tenant_id text not null references tenants (id),
+    after_seq integer not null,
+    next_seq integer not null check (next_seq > after_seq),
+    restored_at text not null,
+    primary key (tenant_id, after_seq)
+) without rowid;

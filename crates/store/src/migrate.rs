@@ -5,7 +5,7 @@ use domain::Sha256;
 use crate::failpoint::{self, Effect};
 use crate::postgres::{Postgres, partitions, roles};
 use crate::sqlite::Sqlite;
-use crate::{StoreError, postgres, sqlite};
+use crate::{Dialect, StoreError, postgres, restored, sqlite};
 
 struct Migration {
     version: u32,
@@ -207,8 +207,9 @@ fn version(rows: &[crate::value::Row]) -> Result<u32, StoreError> {
 
 /// Applies the missing migrations and returns their names.
 pub(crate) async fn sqlite(db: &Sqlite) -> Result<Vec<&'static str>, StoreError> {
+    let is_restored = restored::marked_backup(db.path()).map_err(|e| StoreError::other(e.to_string()))?.is_some();
     // Nearly always so. Found out without the lock, so that a reader does not wait for a writer.
-    if sqlite_version(db).await? == latest_version() {
+    if !is_restored && sqlite_version(db).await? == latest_version() {
         let rows = db.query("select version, checksum from schema_migrations order by version".into(), vec![]).await?;
         let applied = rows
             .iter()
@@ -216,7 +217,7 @@ pub(crate) async fn sqlite(db: &Sqlite) -> Result<Vec<&'static str>, StoreError>
             .collect::<Result<AppliedMigrations, StoreError>>()?;
         return missing(&applied, |migration| migration.sqlite).map(|_| Vec::new());
     }
-    let connection = db.migration_connection()?;
+    let (connection, path) = (db.migration_connection()?, db.path().to_owned());
     tokio::task::spawn_blocking(move || {
         // Taken at once, so that of two processes one waits and then finds nothing to do.
         run(&connection, "begin immediate")?;
@@ -237,7 +238,13 @@ pub(crate) async fn sqlite(db: &Sqlite) -> Result<Vec<&'static str>, StoreError>
                 )
                 .map_err(sqlite::error)?;
         }
+        if is_restored {
+            run(&connection, &restored::renumbering(Dialect::Sqlite))?;
+        }
         failpoint::around_blocking(Effect::Migrate, || run(&connection, "commit"))?;
+        if is_restored {
+            restored::unmark_file(&path)?;
+        }
         Ok(pending.iter().map(|migration| migration.name).collect())
     })
     .await
@@ -281,6 +288,7 @@ pub(crate) async fn postgres(db: &Postgres) -> Result<Vec<&'static str>, StoreEr
         transaction.batch_execute(&record).await.map_err(postgres::error)?;
     }
     roles::reapply_policies(&transaction).await?;
+    restored::finish_postgres(&transaction).await?;
     failpoint::around(Effect::Migrate, transaction.commit()).await.map_err(postgres::error)?;
     drop(client);
     partitions::upkeep(db).await?;

@@ -4,12 +4,16 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use store::migrate::latest_version;
+use store::restored;
 use terminal::{Failure, Output};
 
 use crate::app;
 use crate::config::Config;
 
-pub async fn run(config: &Config, check: bool, out: Output) -> Result<ExitCode, Failure> {
+pub async fn run(config: &Config, check: bool, is_restored: bool, out: Output) -> Result<ExitCode, Failure> {
+    if is_restored {
+        restored::mark(&app::database_location(config), "").await?;
+    }
     let store = app::open_store(config)?;
     if check {
         let version = store.schema_version().await?;
@@ -25,6 +29,8 @@ pub async fn run(config: &Config, check: bool, out: Output) -> Result<ExitCode, 
     let applied = store.migrate().await?;
     if out.json {
         out.object(&json!({"version": latest_version(), "applied": applied}))?;
+    } else if is_restored {
+        out.line("The numbers of events go on beyond all that were given out before; every tenant has an event that says so.")?;
     } else if applied.is_empty() {
         out.line(&format!("The schema is up to date (version {}); nothing changed.", latest_version()))?;
     } else {

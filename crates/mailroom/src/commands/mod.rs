@@ -43,7 +43,7 @@ pub async fn run(cli: Cli, config: Config) -> Result<ExitCode, Failure> {
     match cli.command {
         #[cfg(feature = "lab")]
         Command::Demo(args) => lab::demo::run(&args, &config, out).await,
-        Command::Migrate { check } => migrate::run(&config, check, out).await,
+        Command::Migrate { check, restored } => migrate::run(&config, check, restored, out).await,
         Command::Doctor => doctor::run(&config, out).await,
         Command::Config(crate::cli::ConfigCommand::Show) => config::show(&config, out),
         Command::Tenant(command) => tenant::run(&config, command, out).await,

@@ -69,6 +69,10 @@ fn restore_brings_back_everything() {
         assert_eq!(done.objects()[0]["objects"], 2);
         restored.assert_whole();
         assert_eq!(facts(&restored), facts(mailroom));
+        let told = "select cast(count(*) as text) from events where type = 'installation.restored' and seq > 1000000000000";
+        assert_eq!((restored.select(told), mailroom.select(told)), (vec!["2".to_owned()], vec!["0".to_owned()]));
+        restored.ok(&["tenant", "list"]);
+        assert_eq!(restored.select(told), ["2"], "they are told once");
         let again = restored.import(&path(mailroom, "some.mbox"));
         assert_eq!((&again["stored"], &again["duplicates"]), (&json!(0), &json!(40)));
         assert_eq!(restored.import(&mailroom.write("new.eml", simple("new", "mail")))["stored"], 1);

@@ -1,4 +1,4 @@
-//! A tenant's event log, in the order of commits and without gaps.
+//! A tenant's event log, in the order of commits and without gaps but those of restores (see [`super::event_gaps`]).
 //!
 //! A unit first drafts its events. Of an email that may change it also drafts an image of the state before, so that the
 //! change is known at the end. Sequence numbers are taken last: a unit that holds a tenant's counter is about to commit, so a
@@ -39,6 +39,8 @@ pub struct EventFilter {
     pub mailbox: Option<MailboxId>,
     /// Also events about mail that was there before its mailbox was connected.
     pub with_backfill: bool,
+    /// Also those of restores, whatever else the filter says.
+    pub with_restores: bool,
 }
 
 impl TenantStore {
@@ -65,13 +67,19 @@ impl TenantStore {
         limit: u64,
     ) -> Result<Vec<Event>, StoreError> {
         let kinds = if filter.kinds.is_empty() { "true".to_owned() } else { any(self.store.dialect(), "type", 7) };
+        let or_restored = if filter.with_restores {
+            format!("or type = '{}'", EventType::InstallationRestored)
+        } else {
+            String::new()
+        };
         let mut params = params![self.id, after, limit, filter.mailbox, filter.with_backfill, up_to];
         if !filter.kinds.is_empty() {
             params.extend(params![filter.kinds.clone()]);
         }
         let sql = format!(
             "select {EVENT_COLUMNS} from events
-             where tenant_id = $1 and seq > $2 and seq <= $6 and (mailbox_id = $4 or $4 is null) and ($5 or not is_backfill) and {kinds}
+             where tenant_id = $1 and seq > $2 and seq <= $6
+               and ((mailbox_id = $4 or $4 is null) and ($5 or not is_backfill) and {kinds} {or_restored})
              order by seq limit $3"
         );
         self.query(sql, params).await?.iter().map(|row| event(row, 0)).collect()

@@ -9,6 +9,7 @@ pub mod blobs;
 pub mod directories;
 pub mod email_deletion;
 pub mod emails;
+pub mod event_gaps;
 pub mod events;
 pub mod folders;
 pub mod idempotency;

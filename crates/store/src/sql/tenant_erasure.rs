@@ -20,6 +20,7 @@ const TABLES: &[(&str, &str)] = &[
     ("tenant_keys", "version"),
     ("event_drafts", "unit"),
     ("events", "seq"),
+    ("event_gaps", "after_seq"),
     ("provider_usage", "hour"),
     ("push_watches", "mailbox_id"),
     ("sync_cursors", "mailbox_id"),

@@ -82,7 +82,12 @@ const COLUMNS: &str =
 
 impl Webhook {
     pub fn filter(&self) -> EventFilter {
-        EventFilter { kinds: self.types.clone(), mailbox: self.mailbox_id, with_backfill: self.with_backfill }
+        EventFilter {
+            kinds: self.types.clone(),
+            mailbox: self.mailbox_id,
+            with_backfill: self.with_backfill,
+            with_restores: true,
+        }
     }
 }
 

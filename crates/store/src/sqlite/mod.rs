@@ -67,6 +67,10 @@ impl Sqlite {
         })
     }
 
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     pub async fn commit(&self, unit: Arc<Unit>) -> Result<CommitOutcome, StoreError> {
         self.writer.commit(unit).await
     }

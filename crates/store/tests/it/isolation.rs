@@ -197,6 +197,7 @@ async fn leave_sync(db: &TestDatabase, tenant: &TenantStore) {
         &format!("insert into provider_usage (tenant_id, provider, hour, calls, bytes) select tenant_id, 'gmail', now(), 1, 1 {of_mailbox}"),
         &format!("insert into sync_cursors select tenant_id, id, 'changes', '', 'x' {of_mailbox}"),
         &format!("insert into events (tenant_id, seq, at, {draft} ('{id}', 1000, now(), 'x', false, '{{}}')"),
+        &format!("insert into event_gaps values ('{id}', 1, 1000, now())"),
         &format!("insert into event_drafts (tenant_id, unit, step, {draft} ('{id}', '{id}', 1, 'x', false, '{{}}')"),
         &format!("insert into tenant_keys values ('{id}', 1, 'x', 'x', now())"),
         &format!("insert into secrets values ('{id}', '{id}', 'password', 1, 'x', now(), now())"),

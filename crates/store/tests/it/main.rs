@@ -18,6 +18,7 @@ mod partitions;
 mod provider_names;
 mod reindex;
 mod removed_provider;
+mod restored;
 mod samples;
 mod search;
 mod secrets;

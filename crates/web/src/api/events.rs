@@ -1,4 +1,4 @@
-//! Events of a tenant, numbered without gaps: as a list, and as a stream of server-sent events.
+//! Events of a tenant, numbered in the order of commits: as a list, and as a stream of server-sent events.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -12,6 +12,7 @@ use domain::{EmailId, MailboxId};
 use futures_util::{Stream, stream};
 use serde::{Deserialize, Serialize};
 use store::TenantStore;
+use store::sql::event_gaps::{EventLoss, MissedEvents};
 use store::sql::events::{Event, EventFilter};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -49,7 +50,7 @@ pub struct EventQuery {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Event)]
 pub struct EventView {
-    /// Sequence number, without gaps per tenant.
+    /// Sequence number, per tenant without gaps but those that a restore leaves.
     seq: u64,
     /// One of the schema `EventType`, or a type that was added later.
     #[serde(rename = "type")]
@@ -76,7 +77,9 @@ impl From<Event> for EventView {
 
 /// List events after a sequence number, oldest first.
 #[utoipa::path(get, path = "/v1/events", operation_id = "list_events", tag = "events", params(EventQuery), responses(
-    (status = 200, description = "Matching events", body = Page<EventView>)))]
+    (status = 200, description = "Matching events", body = Page<EventView>),
+    (status = 410, body = Problem, content_type = "application/problem+json",
+     description = "Events after this number are gone: it is from before a restore, or they are no longer kept")))]
 pub async fn list(
     TenantReader(store): TenantReader,
     Query(params): Query<EventQuery>,
@@ -85,11 +88,36 @@ pub async fn list(
     let filter = filter(params.types.as_deref(), params.mailbox, params.backfill)?;
     let after = check_sequence(params.cursor.or(params.after).unwrap_or(0))?;
     let events = store.list_filtered_events(&filter, after, limit + 1).await?;
+    // After the read, so that what is pruned meanwhile is noticed.
+    if events.first().is_none_or(|first| first.seq != after + 1) {
+        check_missed(&store, after).await?;
+    }
     Ok(Json(Page::cut(events, limit, |event| event.seq).map(EventView::from)))
 }
 
 fn filter(types: Option<&str>, mailbox: Option<MailboxId>, backfill: Option<bool>) -> Result<EventFilter, Problem> {
-    Ok(EventFilter { kinds: event_types::read_filter(types)?, mailbox, with_backfill: backfill.unwrap_or(false) })
+    Ok(EventFilter {
+        kinds: event_types::read_filter(types)?,
+        mailbox,
+        with_backfill: backfill.unwrap_or(false),
+        ..EventFilter::default()
+    })
+}
+
+/// Refuses a number after which events are gone: to go on there would miss them in silence.
+async fn check_missed(store: &TenantStore, after: u64) -> Result<(), Problem> {
+    let Some(MissedEvents { loss, continue_after }) = store.find_missed_events(after).await? else { return Ok(()) };
+    let why = match loss {
+        EventLoss::Restored => {
+            format!("the number {after} is from before this installation was restored from a backup")
+        }
+        EventLoss::Pruned => format!("events after {after} are no longer kept (events.keep)"),
+        EventLoss::NeverGiven => {
+            format!("no event has the number {after} yet; perhaps this installation was restored from a backup")
+        }
+    };
+    let what_to_do = format!("read anew what you need, then go on with after={continue_after}");
+    Err(Problem::gone(format!("{why}; {what_to_do}"), continue_after))
 }
 
 fn check_sequence(after: u64) -> Result<u64, Problem> {
@@ -126,7 +154,9 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 ///
 /// `id` is the sequence number, `event` the type, `data` the event as in the list.
 #[utoipa::path(get, path = "/v1/events/stream", operation_id = "follow_events", tag = "events", params(EventStreamParams), responses(
-    (status = 200, description = "A stream of events without an end", body = String, content_type = "text/event-stream")))]
+    (status = 200, description = "A stream of events without an end", body = String, content_type = "text/event-stream"),
+    (status = 410, body = Problem, content_type = "application/problem+json",
+     description = "Events after this number are gone: it is from before a restore, or they are no longer kept")))]
 pub async fn follow(
     TenantReader(store): TenantReader,
     State(app): State<App>,
@@ -138,7 +168,10 @@ pub async fn follow(
         last.ok_or_else(|| Problem::invalid("Last-Event-ID", "must be the sequence number of an event"))
     });
     let after = match last.transpose()?.or(params.after) {
-        Some(after) => check_sequence(after)?,
+        Some(after) => {
+            check_missed(&store, check_sequence(after)?).await?;
+            after
+        }
         None => {
             let heads = app.engine.store.system().list_event_heads(vec![store.id]).await?;
             heads.first().map_or(0, |(_, newest)| *newest)

@@ -34,8 +34,13 @@ pub struct Problem {
     #[schema(value_type = Option<String>, example = "/v1/emails/018f6d0c-2b1f-7c3e-9a55-3c1f2b7d8e90")]
     instance: Option<Box<str>>,
     /// Invalid fields, for status 422.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    errors: Vec<FieldError>,
+    #[serde(skip_serializing_if = "<[FieldError]>::is_empty")]
+    #[schema(value_type = Vec<FieldError>)]
+    errors: Box<[FieldError]>,
+    /// The number after which events can be read on, for status 410.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    continue_after: Option<Box<u64>>,
     #[serde(skip)]
     headers: Vec<(header::HeaderName, HeaderValue)>,
 }
@@ -57,7 +62,8 @@ impl Problem {
             status: status.as_u16(),
             detail: detail.into().into_boxed_str(),
             instance: None,
-            errors: Vec::new(),
+            errors: Box::default(),
+            continue_after: None,
             headers: Vec::new(),
         }
     }
@@ -83,6 +89,11 @@ impl Problem {
     pub fn overloaded(detail: &str) -> Self {
         let headers = vec![(header::RETRY_AFTER, HeaderValue::from_static("1"))];
         Self { headers, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, format!("{detail}; try again shortly")) }
+    }
+
+    /// Returns a 410 for events that are gone, with the number after which others can be read.
+    pub fn gone(detail: impl Into<String>, continue_after: u64) -> Self {
+        Self { continue_after: Some(Box::new(continue_after)), ..Self::new(StatusCode::GONE, detail) }
     }
 
     pub fn payload_too_large() -> Self {
@@ -134,7 +145,7 @@ impl Problem {
     /// Returns a 422 for an invalid field; the detail completes the sentence that begins with its name.
     pub fn invalid(field: &str, detail: impl Into<String>) -> Self {
         let detail = detail.into();
-        let errors = vec![FieldError { field: field.to_owned(), detail: detail.clone() }];
+        let errors = Box::new([FieldError { field: field.to_owned(), detail: detail.clone() }]);
         Self { errors, ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, format!("{field}: {detail}")) }
     }
 }

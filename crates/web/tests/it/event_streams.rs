@@ -126,3 +126,45 @@ fn few_streams() -> AppOptions {
     (http.edge.limits.streams, http.edge.limits.in_flight) = (4, 1);
     AppOptions::default().http(http)
 }
+
+#[tokio::test]
+async fn number_from_before_a_restore_is_refused() {
+    on_each_app(async |app| {
+        let two = TwoTenants::new(app).await;
+        let events = two.get("/v1/events?backfill=true&limit=500", &two.acme_reader).await.json();
+        let last = events["items"].as_array().unwrap().last().unwrap()["seq"].as_u64().unwrap();
+        store::restored::mark(&app.db.location, "a backup").await.unwrap();
+        app.db.store.migrate().await.unwrap();
+
+        for path in ["/v1/events", "/v1/events/stream"] {
+            let lost = two.get(&format!("{path}?after={}", last + 1), &two.acme_reader).await;
+
+            lost.assert_problem(410, "from before this installation was restored");
+            let goes_on = lost.json()["continue_after"].as_u64().unwrap();
+            assert!(lost.json()["detail"].as_str().unwrap().ends_with(&format!("go on with after={goes_on}")));
+            let read = two.get(&format!("/v1/events?after={goes_on}"), &two.acme_reader).await;
+            assert_eq!(read.json()["items"][0]["type"], "installation.restored");
+        }
+        let known = two.get(&format!("/v1/events?after={last}"), &two.acme_reader).await;
+        assert_eq!(known.json()["items"][0]["data"], serde_json::json!({"after": last}));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn number_of_pruned_events_is_refused() {
+    on_each_app(async |app| {
+        let two = TwoTenants::new(app).await;
+        app.db.run("delete from events where seq < 3").await;
+
+        let lost = two.get("/v1/events?after=1", &two.acme_reader).await;
+
+        lost.assert_problem(410, "are no longer kept");
+        assert_eq!(lost.json()["continue_after"], 2);
+        for after in [0, 2] {
+            let read = two.get(&format!("/v1/events?backfill=true&after={after}"), &two.acme_reader).await;
+            assert_eq!(read.json()["items"][0]["seq"], 3, "after {after}");
+        }
+    })
+    .await;
+}

@@ -15,7 +15,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::Serialize;
 use store::blobs::{Blobs, CopyError, ExpectedObject};
 use store::failpoint::{self, Effect};
-use store::{Location, Store, StoreError, backup, migrate};
+use store::{Location, Store, StoreError, backup, migrate, restored};
 use tempfile::TempPath;
 
 use super::CONCURRENT_COPIES;
@@ -59,7 +59,13 @@ pub async fn restore(from: &Path, target: &RestoreTarget, progress: &Progress) -
     check_backup(&folder, &objects, &manifest).await?;
     progress.set_total(manifest.object_bytes + manifest.database.size_bytes);
     let copied = restore_objects(&objects, &target.blobs, &manifest, progress).await?;
+    // From before the database is there until its counters are moved, so that nobody uses it in between.
+    restored::mark(&target.location, &manifest.database.sha256.hex()).await?;
     failpoint::around(Effect::RestoreDatabase, database.install(&folder, &manifest.database)).await?;
+    if matches!(target.location, Location::Sqlite { .. }) {
+        // Afterwards the file has another hash: until here an interrupted restore is known again by it.
+        Store::open(&target.location, target.clock.clone())?.migrate().await?;
+    }
     progress.add_done(manifest.database.size_bytes);
     Ok(RestoreSummary {
         database_bytes: manifest.database.size_bytes,
@@ -196,6 +202,10 @@ impl DatabaseTarget {
 
     /// Checks the target for SQLite. A left-over log would be replayed into the restored database.
     fn sqlite(path: &Path, database: &DatabaseFile) -> anyhow::Result<Self> {
+        let marked = restored::marked_backup(path).with_context(|| format!("cannot read beside {}", path.display()))?;
+        if fs::symlink_metadata(path).is_ok() && marked.as_deref() == Some(&*database.sha256.hex()) {
+            return Ok(Self::Restored);
+        }
         for suffix in ["-wal", "-journal"] {
             let beside = with_suffix(path, suffix);
             if fs::symlink_metadata(&beside).is_ok() {
@@ -215,7 +225,7 @@ impl DatabaseTarget {
             Self::Sqlite(path) => install_sqlite(&folder.database(database), database, &path),
             Self::Postgres { url, store, lock } => {
                 backup::restore_dump(&url, &folder.database(database), lock.file.try_clone()?).await?;
-                store.migrate().await?;
+                store.migrate().await?; // moves the counters, too
                 lock.remove();
                 Ok(())
             }

@@ -293,6 +293,8 @@ async fn plan_batch(
     // Events that are not among them do not match the filter.
     plan.cursor = match events.last() {
         Some(last) if events.len() == room => last.seq,
+        // After a restore the next number may be far away.
+        None if up_to < newest => tenant.find_next_event(up_to).await?.map_or(newest, |next| next - 1),
         _ => up_to,
     };
     plan.is_more |= plan.cursor < newest;

@@ -23,6 +23,7 @@ use store::sql::webhooks::{Webhook, WebhookLease};
 use store::testing::{TestDatabase, on_each_database};
 use testkit::{AppOptions, TestApp};
 
+use crate::events::assert_like_examples;
 use receiver::{Receiver, Request};
 
 const HOLD: Duration = Duration::from_secs(60);
@@ -314,6 +315,33 @@ async fn redelivery_keeps_its_id() {
         assert_eq!(all.len(), 4);
         assert!(app.log(webhook).await.iter().all(|it| it.state == DeliveryState::Delivered));
         app.finish().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn every_webhook_is_told_of_a_restore() {
+    on_each_database(|db| async move {
+        let app = WebhookApp::new(db).await;
+        let few = WebhookRequest { types: vec!["email.deleted".to_owned()], ..app.everything_to("/few") };
+        let (few, _) = app.add_of(&app.tenant, few).await;
+        app.add("/all").await;
+        app.emit_events(2).await;
+        assert_eq!(app.deliver().await, 2);
+
+        store::restored::mark(&app.db.location, "a backup").await.unwrap();
+        app.db.store.migrate().await.unwrap();
+        // The numbers between were given to nobody, so nothing is looked for there.
+        for _ in 0..3 {
+            app.deliver().await;
+        }
+
+        let told = app.tenant.list_events(2, 10).await.unwrap();
+        assert_like_examples(&told);
+        let seq = told[0].seq;
+        assert_eq!((app.sequence("/few"), app.sequence("/all")), (vec![seq], vec![1, 2, seq]));
+        assert_eq!(app.find(few).await.cursor, seq);
+        app.app.finish().await;
     })
     .await;
 }
