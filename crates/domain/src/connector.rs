@@ -35,6 +35,13 @@ pub struct ConnectorAccount {
     pub access: Arc<dyn ApiAccess>,
 }
 
+impl ConnectorAccount {
+    /// Returns whether a known folder is missing, so that the folders must be listed again, even if nothing has changed.
+    pub fn has_missing_folders(&self) -> bool {
+        self.folders.iter().any(|folder| folder.missing_since.is_some())
+    }
+}
+
 /// Quota and tokens for the API calls that one connector call makes.
 pub trait ApiAccess: Send + Sync + fmt::Debug {
     /// Waits until `units` of the provider's quota may be used. Fails if that would take too long.
@@ -100,6 +107,9 @@ pub struct KnownFolder {
     pub uid_validity: Option<u64>,
     /// Whether its mail is synced.
     pub is_in_scope: bool,
+    /// Since when listings lack it; it is not removed yet. Once it is listed again, a page has it in
+    /// [`ListingPage::folders`].
+    pub missing_since: Option<Timestamp>,
 }
 
 impl KnownFolder {
@@ -231,8 +241,9 @@ pub trait Connector: Send + Sync + fmt::Debug {
 pub struct ListingPage {
     /// New or changed folders.
     pub folders: Vec<ListedFolder>,
-    /// Ids of folders that were removed with everything in them.
-    pub removed_folders: Vec<String>,
+    /// Ids of known folders that a listing of all folders lacks. Their cursors stay: they are removed once a later listing
+    /// lacks them as well.
+    pub missing_folders: Vec<String>,
     /// Messages that are new, were moved here, or whose flags or text changed.
     pub seen: Vec<SeenMessage>,
     /// Messages of a folder that is listed anew in full: some may be known already under other ids.
@@ -249,7 +260,7 @@ pub struct ListingPage {
     pub unchanged: Vec<String>,
     /// Placements from which a message was removed.
     pub removed_placements: Vec<Placement>,
-    /// Complete contents of folders: any other message recorded there is removed.
+    /// Complete contents of folders: any other message recorded there is missing.
     pub folder_snapshots: Vec<FolderSnapshot>,
     /// The new cursors of these scopes; an empty one removes its scope.
     pub cursors: Cursors,
@@ -272,7 +283,7 @@ impl ListingPage {
     /// Returns whether the page reports no change; its cursors are not considered.
     pub fn is_empty(&self) -> bool {
         self.folders.is_empty()
-            && self.removed_folders.is_empty()
+            && self.missing_folders.is_empty()
             && self.seen.is_empty()
             && self.relisted.is_empty()
             && self.flags_only.is_empty()

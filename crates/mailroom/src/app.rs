@@ -120,6 +120,7 @@ pub fn syncer(config: &Config, engine: &Engine, holder: &str) -> Result<Syncer, 
         holder: holder.to_owned(),
         lease: config.sync.lease,
         duplicate_check: config.sync.duplicate_check,
+        second_look: config.sync.second_look,
     };
     let redis = redis(config)?;
     let gateway = Gateway::new(call_settings(config), Arc::new(SystemRandom), redis.clone());

@@ -2,13 +2,16 @@
 
 use domain::connector::{KnownFolder, ListedFolder};
 
-/// Returns the folders that are new, renamed or have another role, and the ids of those that no longer exist.
+/// Returns the folders that are new, renamed, back or have another role, and the ids of those that are missing.
 pub fn diff_folders(known: &[KnownFolder], now: Vec<ListedFolder>) -> (Vec<ListedFolder>, Vec<String>) {
-    let gone = known.iter().map(|known| &known.id).filter(|id| !now.iter().any(|folder| folder.id == **id));
-    let gone = gone.cloned().collect();
-    (now.into_iter().filter(|folder| !known.iter().any(|known| is_unchanged(known, folder))).collect(), gone)
+    let missing = known.iter().map(|known| &known.id).filter(|id| !now.iter().any(|folder| folder.id == **id));
+    let missing = missing.cloned().collect();
+    (now.into_iter().filter(|folder| !known.iter().any(|known| is_unchanged(known, folder))).collect(), missing)
 }
 
 fn is_unchanged(known: &KnownFolder, folder: &ListedFolder) -> bool {
-    known.id == folder.id && known.name == folder.name && known.role == folder.role
+    known.id == folder.id
+        && known.name == folder.name
+        && known.role == folder.role
+        && known.missing_since.is_none()
 }

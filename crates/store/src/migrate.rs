@@ -117,6 +117,12 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0017_restored_and_unregistered.sqlite.sql"),
         postgres: include_str!("../migrations/0017_restored_and_unregistered.postgres.sql"),
     },
+    Migration {
+        version: 18,
+        name: "missing",
+        sqlite: include_str!("../migrations/0018_missing.sqlite.sql"),
+        postgres: include_str!("../migrations/0018_missing.postgres.sql"),
+    },
 ];
 
 /// The last migration that runs as the login itself; after it the tables belong to mailroom_system.

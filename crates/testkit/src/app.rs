@@ -17,7 +17,7 @@ use engine::archive::ingest::{IncomingMessage, IngestReport, MessageSource};
 use engine::credentials::secrets::KeySource;
 use engine::jobs::RetentionPeriods;
 use engine::operations::mailboxes::ConnectRequest;
-use engine::sync::{ListHistory, ListMailbox, SyncMailbox, SyncSettings, Syncer};
+use engine::sync::{ListHistory, ListMailbox, RemoveMissing, SyncMailbox, SyncSettings, Syncer};
 use engine::{Cpu, Engine, StorageHealth, Vault};
 use jiff::SignedDuration;
 use jobs::{Job, JobKind, JobKinds, SystemRandom, Worker, new_job};
@@ -170,7 +170,12 @@ pub fn worker_settings() -> jobs::WorkerSettings {
 
 /// A syncer that holds leases for a minute under the name `test`.
 pub fn syncer(engine: &Engine, connectors: impl IntoIterator<Item = Arc<dyn Connector>>, calls: Gateway) -> Syncer {
-    let settings = SyncSettings { holder: "test".into(), lease: Duration::from_secs(60), duplicate_check: true };
+    let settings = SyncSettings {
+        holder: "test".into(),
+        lease: Duration::from_secs(60),
+        duplicate_check: true,
+        second_look: Duration::ZERO,
+    };
     let connectors: HashMap<Provider, Arc<dyn Connector>> =
         connectors.into_iter().map(|connector| (connector.provider(), connector)).collect();
     Syncer::new(engine.clone(), settings, connectors, calls)
@@ -182,6 +187,7 @@ pub fn listing_kinds(syncer: &Syncer) -> JobKinds {
         .with(JobKind::of::<SyncMailbox>(syncer.clone()))
         .with(JobKind::of::<ListHistory>(syncer.clone()))
         .with(JobKind::of::<ListMailbox>(syncer.clone()))
+        .with(JobKind::of::<RemoveMissing>(syncer.clone()))
 }
 
 /// All kinds of jobs; what they prune, they prune after a week.

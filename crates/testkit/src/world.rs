@@ -218,7 +218,10 @@ impl WorldConnector {
         let request = PageRequest { cursor, limit: PAGE_SIZE, overlap };
         self.with(account, |mailbox| {
             let page = match method {
-                ConnectorMethod::Changes => mailbox.changes(request),
+                ConnectorMethod::Changes => mailbox.changes(request).map(|mut page| {
+                    mailbox.compare_folders(&account.folders, &mut page);
+                    page
+                }),
                 ConnectorMethod::History => mailbox.history(request, since),
                 _ => mailbox.list(request),
             };

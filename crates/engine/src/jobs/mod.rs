@@ -17,6 +17,7 @@ mod prune_jobs;
 mod prune_records;
 mod prune_webhooks;
 mod reindex;
+mod remove_missing;
 mod renew_watches;
 mod retry_blobs;
 mod revoke_grant;
@@ -51,8 +52,8 @@ use crate::archive::reindex::Reindex;
 use crate::archive::repair::RetryBlobs;
 use crate::directory::DiscoverDirectory;
 use crate::sync::{
-    FetchEmails, FetchFailed, FetchForgotten, ListHistory, ListMailbox, PollMailboxes, StopWatch, SyncMailbox, Syncer,
-    WatchMailbox,
+    FetchEmails, FetchFailed, FetchForgotten, ListHistory, ListMailbox, PollMailboxes, RemoveMissing, StopWatch,
+    SyncMailbox, Syncer, WatchMailbox,
 };
 
 /// How long records are kept.
@@ -81,6 +82,7 @@ pub fn kinds(syncer: &Syncer, keep: RetentionPeriods) -> JobKinds {
         .with(of::<ListHistory>(engine, syncer))
         .with(of::<ListMailbox>(engine, syncer))
         .with(of::<PollMailboxes>(engine, syncer))
+        .with(of::<RemoveMissing>(engine, syncer))
         .with(of::<RevokeGrant>(engine, syncer))
         .with(of::<StopWatch>(engine, syncer))
         .with(of::<SyncMailbox>(engine, syncer))

@@ -100,6 +100,7 @@ operations! {
     MAILBOX_PAUSE: "mailbox.pause" on Mailbox, None, Once;
     MAILBOX_RESUME: "mailbox.resume" on Mailbox, None, Once;
     MAILBOX_SYNC: "mailbox.sync" on Mailbox, Active, Once;
+    MAILBOX_APPLY_REMOVALS: "mailbox.apply_removals" on Mailbox, Active, Once;
     MAILBOX_DISCONNECT: "mailbox.disconnect" on Mailbox, None, Once;
     MAILBOX_ERASE: "mailbox.erase" on Mailbox, NotHeld, Once;
     DIRECTORY_PUT: "directory.put" on Directory, None, Once;

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
-use domain::connector::{Cursors, ListingPage, Placement, SeenMessage};
+use domain::connector::{Cursors, ListedFolder, ListingPage, Placement, SeenMessage};
 use domain::metrics as catalogue;
 use domain::{ConnectorError, EventType, Lane, LedgerState, MailboxId, MailboxState, redact_for_log};
 use futures_util::FutureExt;
@@ -20,14 +20,12 @@ use store::{StorageFault, TenantStore, TenantUnit};
 
 use super::fetch::FetchEmails;
 use super::lease::SyncLease;
-use super::requests::{ListHistory, ListMailbox, SyncMailbox, unique_per_mailbox};
+use super::missing::MissingFolders;
+use super::requests::{ListHistory, ListMailbox, RemoveMissing, SyncMailbox, unique_per_mailbox};
 use super::states::{self, StateChange};
-use super::{MailboxSession, Syncer, end_without_work, job_error};
+use super::{LEASE_RETRY_DELAY, MailboxSession, Syncer, end_without_work, job_error};
 use crate::retry_policies::SYNC_RETRY;
 use crate::sync::push::request_watch_again;
-
-/// When a job is tried again whose mailbox is being listed by another holder, which takes seconds.
-const LEASE_RETRY_DELAY: Duration = Duration::from_millis(500);
 
 impl Syncer {
     /// Lists the next page or pages of a mailbox, under its lease.
@@ -194,6 +192,7 @@ impl MailboxListing<'_> {
         let started = std::time::Instant::now();
         let SyncClaim { mut state, cursors: mut stored_cursors, .. } = begun;
         let (mut has_news, mut counts) = (false, SyncCounts::default());
+        let mut returned = HashSet::new();
         let mut cursors = stored_cursors.remove(self.phase.as_str()).unwrap_or_default();
         let change_cursors = stored_cursors.remove(ListingPhase::Changes.as_str());
         if self.phase != ListingPhase::Changes && change_cursors.is_none() {
@@ -232,7 +231,7 @@ impl MailboxListing<'_> {
             has_news |= !page.is_empty();
             let is_end = page.is_last;
             page.move_cursors(&mut cursors);
-            let mut unit = self.record(page, &state, &mut counts).await?;
+            let mut unit = self.record(page, &state, &mut returned, &mut counts).await?;
             self.ctx.report_progress();
             if is_end || self.phase != ListingPhase::Changes {
                 metrics::histogram!(catalogue::SYNC_DURATION_SECONDS).record(started.elapsed().as_secs_f64());
@@ -315,15 +314,24 @@ impl MailboxListing<'_> {
         &self,
         mut page: ListingPage,
         state: &SyncState,
+        returned: &mut HashSet<String>,
         counts: &mut SyncCounts,
     ) -> Result<TenantUnit, ListingError> {
-        self.add_flag_changes(&mut page).await?;
-        self.add_repeated(&mut page, state.since).await?;
-        self.add_unlisted(&mut page).await?;
+        let missing = self.missing_folders(&page).await?;
         let folders = std::mem::take(&mut page.folders);
         let folders: Vec<_> =
             folders.into_iter().map(|folder| (folder.clone(), self.session.scope.includes(&folder))).collect();
-        let scopes = self.retain_in_scope(&mut page, &folders).await?;
+        let recorded = self.recorded_scopes(&page, &folders).await?;
+        if self.phase == ListingPhase::Changes {
+            returned.extend(returning(&folders, &recorded));
+            let (back, seen) = page.seen.into_iter().partition(|seen| returned.contains(&seen.placement.folder));
+            page.seen = seen;
+            page.relisted.extend::<Vec<SeenMessage>>(back);
+        }
+        self.add_flag_changes(&mut page).await?;
+        self.add_repeated(&mut page, state.since).await?;
+        self.add_unlisted(&mut page).await?;
+        let scopes = retain_in_scope(&mut page, &folders, recorded)?;
         if scopes.is_wider && self.phase == ListingPhase::FullComparison {
             // The comparison starts over, under another number: of this page only the folders count.
             page = ListingPage::default();
@@ -351,6 +359,10 @@ impl MailboxListing<'_> {
             self.enqueue_next_page(&mut unit)?;
         }
         self.fetch(&mut unit, &wanted)?;
+        let is_comparison_done = self.phase == ListingPhase::FullComparison && is_end;
+        if is_comparison_done || !missing.is_empty() || !page.folder_snapshots.is_empty() {
+            self.enqueue_unique(&mut unit, &RemoveMissing { mailbox: self.mailbox() })?;
+        }
         let found = wanted.len() as u64;
         counts.listed += page.seen.len() as u64;
         counts.to_fetch += found;
@@ -360,7 +372,8 @@ impl MailboxListing<'_> {
             PageRows {
                 phase: self.phase,
                 folders,
-                removed_folders: page.removed_folders,
+                missing_folders: missing.unconfirmed,
+                confirmed_missing_folders: missing.confirmed,
                 messages: page.seen,
                 outdated_placements: page
                     .complete_placements
@@ -374,7 +387,7 @@ impl MailboxListing<'_> {
                 snapshots: page.folder_snapshots,
                 cursors: page.cursors,
                 listing: state.is_listing.then_some(state.listing),
-                is_comparison_done: self.phase == ListingPhase::FullComparison && is_end,
+                is_comparison_done,
                 is_history_done: self.phase == ListingPhase::History && is_end,
                 new_messages: found,
                 is_backfill: match self.phase {
@@ -464,33 +477,26 @@ impl MailboxListing<'_> {
         Ok(())
     }
 
-    /// Drops messages in folders that are out of scope, and returns how the scope has changed.
-    async fn retain_in_scope(
+    /// Returns the recorded folders, with whether their mail is synced; none if the page needs none.
+    async fn recorded_scopes(
         &self,
-        page: &mut ListingPage,
-        folders: &[(domain::connector::ListedFolder, bool)],
-    ) -> Result<ScopeChanges, ListingError> {
-        if page.seen.is_empty() && folders.is_empty() {
-            return Ok(ScopeChanges::default());
+        page: &ListingPage,
+        folders: &[(ListedFolder, bool)],
+    ) -> Result<HashMap<String, bool>, ListingError> {
+        let lists_messages =
+            !page.seen.is_empty() || !page.relisted.is_empty() || !page.flags_only.is_empty() || !page.id_only.is_empty();
+        if !lists_messages && folders.is_empty() {
+            return Ok(HashMap::new());
         }
-        let mut is_in_scope = self.store.list_folder_scopes(self.mailbox()).await?;
-        let mut scopes = ScopeChanges::default();
-        for (folder, is_in) in folders {
-            match is_in_scope.insert(folder.id.clone(), *is_in) {
-                Some(false) if *is_in => scopes.is_wider = true,
-                Some(true) if !*is_in => scopes.left.push(folder.id.clone()),
-                _ => {}
-            }
+        Ok(self.store.list_folder_scopes(self.mailbox()).await?)
+    }
+
+    async fn missing_folders(&self, page: &ListingPage) -> Result<MissingFolders, ListingError> {
+        if page.missing_folders.is_empty() {
+            return Ok(MissingFolders::default());
         }
-        let unknown = page.seen.iter().find(|seen| !is_in_scope.contains_key(&seen.placement.folder));
-        if unknown.is_some() {
-            return Err(ConnectorError::Protocol("a message is in a folder that was never listed".to_owned()).into());
-        }
-        page.seen.retain(|seen| is_in_scope[&seen.placement.folder]);
-        // A placement that is listed both as present and as vanished is present: that was listed last.
-        let seen: HashSet<&Placement> = page.seen.iter().map(|seen| &seen.placement).collect();
-        page.removed_placements.retain(|place| !seen.contains(place));
-        Ok(scopes)
+        let now = self.sync.engine.store.system().now().await?;
+        Ok(MissingFolders::of(page, &self.session.account, now, self.sync.settings.second_look)?)
     }
 
     fn fetch(&self, unit: &mut TenantUnit, wanted: &[&SeenMessage]) -> Result<(), ListingError> {
@@ -536,7 +542,11 @@ impl MailboxListing<'_> {
         if !state.is_history_done {
             self.enqueue_unique(unit, &ListHistory { mailbox: self.mailbox() })?;
         }
-        if state.is_listing {
+        let is_look_due = state.is_look_due() && !state.is_listing;
+        if is_look_due {
+            unit.start_listing_phase(self.mailbox(), ListingPhase::FullComparison);
+        }
+        if state.is_listing || is_look_due {
             self.enqueue_unique(unit, &ListMailbox { mailbox: self.mailbox() })?;
         }
         Ok(())
@@ -615,6 +625,37 @@ impl MailboxListing<'_> {
     }
 }
 
+/// Returns the folders that were out of scope or missing, and are not any more. What changes list of them was there before.
+fn returning(folders: &[(ListedFolder, bool)], recorded: &HashMap<String, bool>) -> Vec<String> {
+    let returning = folders.iter().filter(|(folder, is_in)| *is_in && recorded.get(&folder.id) == Some(&false));
+    returning.map(|(folder, _)| folder.id.clone()).collect()
+}
+
+/// Drops messages in folders that are out of scope, and returns how the scope has changed.
+fn retain_in_scope(
+    page: &mut ListingPage,
+    folders: &[(ListedFolder, bool)],
+    mut is_in_scope: HashMap<String, bool>,
+) -> Result<ScopeChanges, ListingError> {
+    let mut scopes = ScopeChanges::default();
+    for (folder, is_in) in folders {
+        match is_in_scope.insert(folder.id.clone(), *is_in) {
+            Some(false) if *is_in => scopes.is_wider = true,
+            Some(true) if !*is_in => scopes.left.push(folder.id.clone()),
+            _ => {}
+        }
+    }
+    let unknown = page.seen.iter().find(|seen| !is_in_scope.contains_key(&seen.placement.folder));
+    if unknown.is_some() {
+        return Err(ConnectorError::Protocol("a message is in a folder that was never listed".to_owned()).into());
+    }
+    page.seen.retain(|seen| is_in_scope[&seen.placement.folder]);
+    // A placement that is listed both as present and as vanished is present: that was listed last.
+    let seen: HashSet<&Placement> = page.seen.iter().map(|seen| &seen.placement).collect();
+    page.removed_placements.retain(|place| !seen.contains(place));
+    Ok(scopes)
+}
+
 /// Returns whether a page of changes is empty and the mailbox needs nothing else, so that only the sync time is written.
 pub(super) fn is_unchanged(page: &ListingPage, cursors: &Cursors, state: &SyncState, session: &MailboxSession) -> bool {
     let is_same = page.cursors.iter().all(|(scope, cursor)| cursors.get(scope) == Some(cursor));
@@ -623,6 +664,7 @@ pub(super) fn is_unchanged(page: &ListingPage, cursors: &Cursors, state: &SyncSt
         && is_same
         && state.is_history_done
         && !state.is_listing
+        && !state.is_look_due()
         && state.paused.is_none()
         && session.mailbox.state == MailboxState::Active
 }
@@ -632,7 +674,7 @@ pub(super) fn add_scope_changes(page: &mut ListingPage, session: &MailboxSession
     for known in &session.account.folders {
         let folder = known.to_listed();
         let is_listed =
-            page.folders.iter().any(|listed| listed.id == known.id) || page.removed_folders.contains(&known.id);
+            page.folders.iter().any(|listed| listed.id == known.id) || page.missing_folders.contains(&known.id);
         if !is_listed && session.scope.includes(&folder) != known.is_in_scope {
             page.folders.push(folder);
         }

@@ -8,6 +8,7 @@ mod fetch;
 mod lease;
 mod list;
 pub mod mailbox_listeners;
+mod missing;
 mod placements;
 mod poll;
 pub mod push;
@@ -32,7 +33,10 @@ use store::{TenantStore, TenantUnit};
 
 pub use fetch::FetchEmails;
 pub use poll::{MAX_MAILBOXES_PER_POLL, PollMailboxes};
-pub use requests::{FetchFailed, FetchForgotten, ListHistory, ListMailbox, StopWatch, SyncMailbox, WatchMailbox};
+pub use missing::explain_hold;
+pub use requests::{
+    FetchFailed, FetchForgotten, ListHistory, ListMailbox, RemoveMissing, StopWatch, SyncMailbox, WatchMailbox,
+};
 pub use scope::FolderScope;
 pub use statement_batchers::StatementBatchers;
 
@@ -50,6 +54,9 @@ use outbound::{Gateway, Target};
 
 /// The shortest pause that is recorded for people to see: a shorter one is over before anybody has looked.
 const MIN_RECORDED_PAUSE: Duration = Duration::from_secs(10);
+
+/// When a job is tried again whose mailbox is being listed by another holder, which takes seconds.
+const LEASE_RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// When folders are tried again that could not be opened.
 const FOLDER_RETRY_DELAY: Duration = Duration::from_secs(300);
@@ -70,6 +77,8 @@ pub struct SyncSettings {
     pub lease: Duration,
     /// Whether the same bytes under two ids are one email, at providers whose ids do not tell.
     pub duplicate_check: bool,
+    /// The time after which a second listing confirms that a folder is missing.
+    pub second_look: Duration,
 }
 
 /// Connectors, limiters and settings of the sync. Cheap to clone.

@@ -100,7 +100,8 @@ fn rows(placements: &PlacementsByMessage) -> PageRows {
     PageRows {
         phase: ListingPhase::History,
         folders: Vec::new(),
-        removed_folders: Vec::new(),
+        missing_folders: Vec::new(),
+        confirmed_missing_folders: Vec::new(),
         messages: all.map(|(message, (place, flags))| seen(message, place, flags)).collect(),
         fully_placed: placements.keys().cloned().collect(),
         outdated_placements: placements.keys().cloned().collect(),

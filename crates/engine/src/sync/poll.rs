@@ -181,7 +181,8 @@ impl Syncer {
         if poll_state.is_held || poll_state.state.last_sync_at > Some(enqueued_at) {
             return Ok(PollOutcome::Done);
         }
-        let is_settled = poll_state.state.is_history_done && !poll_state.state.is_listing;
+        let PollState { state, .. } = &poll_state;
+        let is_settled = state.is_history_done && !state.is_listing && !state.is_look_due();
         if poll_state.cursors.is_empty() || !is_settled {
             return Ok(PollOutcome::NeedsSync(StartTime::Now));
         }

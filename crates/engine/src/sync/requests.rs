@@ -23,6 +23,12 @@ pub struct ListMailbox {
     pub mailbox: MailboxId,
 }
 
+/// Removes what listings of a mailbox lack, once that is confirmed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RemoveMissing {
+    pub(crate) mailbox: MailboxId,
+}
+
 /// Enqueues the jobs that fetch failed messages, when a person resumes the mailbox. Run twice, they are fetched once.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FetchFailed {
@@ -63,6 +69,10 @@ impl Job for ListMailbox {
     const KIND: &'static str = "list_mailbox";
 }
 
+impl Job for RemoveMissing {
+    const KIND: &'static str = "remove_missing";
+}
+
 impl Job for FetchFailed {
     const KIND: &'static str = "fetch_failed";
 }
@@ -89,6 +99,12 @@ impl SyncMailbox {
     /// Requests a sync in the trace of a running job.
     pub(crate) fn request_in(ctx: &JobContext, mailbox: MailboxId) -> Result<NewJob, serde_json::Error> {
         Ok(unique_per_mailbox(ctx.follow_up(&Self { mailbox })?, mailbox))
+    }
+}
+
+impl RemoveMissing {
+    pub fn request(clock: &dyn Clock, mailbox: MailboxId) -> Result<NewJob, serde_json::Error> {
+        Ok(unique_per_mailbox(new_job(&Self { mailbox }, clock, None)?, mailbox))
     }
 }
 

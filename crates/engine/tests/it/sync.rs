@@ -3,6 +3,7 @@
 mod dead_mailboxes;
 mod dead_server;
 mod memory;
+mod missing;
 mod own_trouble;
 mod parked_fetches;
 mod placements;
@@ -83,11 +84,8 @@ async fn message_is_stored_moved_flagged_deleted_and_restored() {
 
         // Everything that is in a folder, and a folder that is no more.
         let folder_snapshots = vec![FolderSnapshot { folder: "INBOX".into(), uids: vec![] }];
-        app.connector.queue_changes(ListingPage {
-            folder_snapshots,
-            removed_folders: vec!["Archive".into()],
-            ..page(vec![])
-        });
+        let missing = ListingPage { missing_folders: vec!["Archive".into()], ..page(vec![]) };
+        app.connector.queue_changes(ListingPage { folder_snapshots, ..missing.clone() }).queue_changes(missing);
         app.sync().await;
         assert_eq!(app.stored_emails().await, []);
         assert_eq!(app.email_events(&mut after).await, ["email.deleted", "email.deleted"]);

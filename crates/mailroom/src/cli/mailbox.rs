@@ -50,6 +50,11 @@ pub enum MailboxCommand {
         #[arg(long)]
         wait: bool,
     },
+    /// Remove now what is missing at the provider, although it is much of the mailbox
+    #[command(
+        after_help = "Example:\n  mailroom mailbox apply-removals me@acme.test --tenant acme\n\nWhen much of a mailbox is missing at its provider, its emails are kept for a day and until two comparisons have agreed; `mailbox show` says so."
+    )]
+    ApplyRemovals(MailboxArg),
     /// Pause a mailbox: its provider is not called; nothing is deleted
     #[command(after_help = "Example:\n  mailroom mailbox pause me@acme.test --tenant acme")]
     Pause(MailboxArg),

@@ -141,6 +141,7 @@ pub struct SyncConfig {
     pub listen: bool,
     pub leader_election: bool,
     pub duplicate_check: bool,
+    pub second_look: Duration,
     pub mailbox_workers: usize,
     pub discovery_workers: usize,
 }
@@ -510,6 +511,7 @@ fn sync(read: &mut SettingsReader) -> Result<SyncConfig, ConfigError> {
         listen: read.choice("sync.listen", &switch)?,
         leader_election: read.choice("sync.leader_election", &switch)?,
         duplicate_check: read.choice("sync.duplicate_check", &switch)?,
+        second_look: read.duration("sync.second_look", SECOND..=DAY)?,
         mailbox_workers: read.count("sync.mailbox_workers", 1..=10_000)?,
         discovery_workers: read.count("sync.discovery_workers", 1..=10_000)?,
     })

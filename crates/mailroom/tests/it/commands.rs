@@ -361,6 +361,7 @@ fn operations_of(command: &str) -> &'static [&'static str] {
         "mailbox add" => &["mailbox.create"],
         "mailbox set" => &["mailbox.change"],
         "mailbox sync" => &["mailbox.sync"],
+        "mailbox apply-removals" => &["mailbox.apply_removals"],
         "mailbox pause" => &["mailbox.pause"],
         "mailbox resume" => &["mailbox.resume"],
         "mailbox remove" => &["mailbox.disconnect", "mailbox.erase"],

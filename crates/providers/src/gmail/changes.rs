@@ -57,9 +57,9 @@ pub fn is_zero(number: &u8) -> bool {
 /// Returns the folders and a cursor at the present: older messages are listed by [`super::list`], afterwards.
 pub async fn start(client: GmailClient<'_>) -> Result<ListingPage, ConnectorError> {
     let at = HistoryCursor { history: client.profile().await?.history_id, page: None, refusals: 0 };
-    let (folders, gone_folders) = diff_folders(&[], labels::folders(&client.labels().await?));
+    let folders = labels::folders(&client.labels().await?);
     let cursors = Cursors::from([(SCOPE.to_owned(), at.text()?)]);
-    Ok(ListingPage { folders, removed_folders: gone_folders, cursors, is_last: true, ..ListingPage::default() })
+    Ok(ListingPage { folders, cursors, is_last: true, ..ListingPage::default() })
 }
 
 /// Returns the next page of changes after the cursor.
@@ -84,7 +84,7 @@ pub async fn page(client: GmailClient<'_>, cursor: &str) -> Result<ListingPage, 
         deleted.extend(record.messages_deleted.into_iter().map(|happened| happened.message.id));
     }
     let touched_ids: BTreeSet<String> = added.iter().chain(&changed).chain(&deleted).cloned().collect();
-    if touched_ids.is_empty() {
+    if touched_ids.is_empty() && !client.account.has_missing_folders() {
         return Ok(ListingPage { cursors, is_last, ..ListingPage::default() });
     }
     let to_read: Vec<&str> = touched_ids.difference(&deleted).map(String::as_str).collect();
@@ -92,8 +92,8 @@ pub async fn page(client: GmailClient<'_>, cursor: &str) -> Result<ListingPage, 
     // Read after the messages, so that it has all their labels.
     let now = labels::folders(&client.labels().await?);
     let known: HashSet<String> = now.iter().map(|folder| folder.id.clone()).collect();
-    let (folders, gone_folders) = diff_folders(&client.account.folders, now);
-    let mut page = ListingPage { folders, removed_folders: gone_folders, cursors, is_last, ..ListingPage::default() };
+    let (folders, missing_folders) = diff_folders(&client.account.folders, now);
+    let mut page = ListingPage { folders, missing_folders, cursors, is_last, ..ListingPage::default() };
     for message in messages.into_values() {
         let list = if added.contains(&message.id) { &mut page.seen } else { &mut page.relisted };
         list.extend(placements_of(&message, &known)?);

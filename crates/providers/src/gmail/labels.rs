@@ -140,19 +140,20 @@ mod tests {
             delimiter: None,
             uid_validity: None,
             is_in_scope: true,
+            missing_since: None,
         }
     }
 
     #[test]
-    fn renamed_and_removed_labels_are_reported() {
+    fn renamed_and_missing_labels_are_reported() {
         let labels = [("INBOX", "INBOX"), ("Label_1", "Taxes 2026")]
             .map(|(id, name)| Label { id: id.into(), name: name.into() });
         let known =
             [known(ALL_MAIL, "All Mail"), known("INBOX", "INBOX"), known("Label_1", "Taxes"), known("Label_2", "x")];
 
-        let (changed, gone) = diff_folders(&known, folders(&labels));
+        let (changed, missing) = diff_folders(&known, folders(&labels));
 
         assert_eq!(changed.iter().map(|folder| &*folder.name).collect::<Vec<_>>(), ["Taxes 2026"]);
-        assert_eq!(gone, ["Label_2"]);
+        assert_eq!(missing, ["Label_2"]);
     }
 }

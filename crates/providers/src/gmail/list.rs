@@ -72,9 +72,8 @@ pub async fn list_all(
     let read = read_metadata(client, &ids.iter().map(String::as_str).collect::<Vec<_>>()).await?;
     let now = labels::folders(&client.labels().await?);
     let known: HashSet<String> = now.iter().map(|folder| folder.id.clone()).collect();
-    let (folders, gone_folders) = diff_folders(&client.account.folders, now);
-    let mut page =
-        ListingPage { folders, removed_folders: gone_folders, complete_placements: ids, ..ListingPage::default() };
+    let (folders, missing_folders) = diff_folders(&client.account.folders, now);
+    let mut page = ListingPage { folders, missing_folders, complete_placements: ids, ..ListingPage::default() };
     for message in read.values() {
         page.seen.extend(placements_of(message, &known)?);
     }

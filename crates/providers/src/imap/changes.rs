@@ -45,15 +45,12 @@ pub async fn changes(
     account: &ConnectorAccount,
     cursors: &Cursors,
 ) -> Result<ListingPage, ConnectorError> {
-    let FolderMatches { mut folders, gone } = session.folders(account).await?;
+    let FolderMatches { mut folders, missing } = session.folders(account).await?;
     let mut page = ListingPage { is_last: true, ..ListingPage::default() };
     let is_first = cursors.is_empty();
     page.folders
         .extend(folders.iter().filter(|folder| is_first || folder.is_changed).map(|folder| folder.seen.clone()));
-    for id in gone {
-        page.cursors.insert(id.clone(), String::new());
-        page.removed_folders.push(id);
-    }
+    page.missing_folders = missing;
     if is_first {
         page.cursors.insert(MAILBOX_CURSOR.0.to_owned(), MAILBOX_CURSOR.1.to_owned());
     }

@@ -127,6 +127,8 @@ async fn open_folder(
     let matches = session.folders(account).await?;
     match matches.find(folder) {
         Some(matched) => try_open(session, &matched.wire, validity, newest).await,
+        // One list that lacks it proves nothing.
+        None if account.folders.iter().any(|known| known.id == folder) => Ok(FolderAccess::Unavailable),
         None => Ok(FolderAccess::Gone),
     }
 }

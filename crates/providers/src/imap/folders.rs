@@ -20,7 +20,7 @@ pub struct MatchedFolder {
     pub status: FolderStatus,
     /// Whether its mail is wanted; of a new folder that is assumed.
     pub is_in_scope: bool,
-    /// It is new, renamed, or was replaced under its name.
+    /// It is new, renamed, back, or was replaced under its name.
     pub is_changed: bool,
 }
 
@@ -28,8 +28,8 @@ pub struct MatchedFolder {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct FolderMatches {
     pub folders: Vec<MatchedFolder>,
-    /// Ids of known folders that no longer exist.
-    pub gone: Vec<String>,
+    /// Ids of known folders that are not listed.
+    pub missing: Vec<String>,
 }
 
 impl FolderMatches {
@@ -50,11 +50,11 @@ pub fn match_folders(listed: Vec<ImapFolder>, known: &[KnownFolder]) -> FolderMa
     pairing.pair_by_unique_validity(&listed, known);
     // Replaced by another folder of the same name.
     pairing.pair_by(&listed, known, |folder, known| folder.name == known.name);
-    let gone = known.iter().zip(&pairing.is_paired).filter(|(_, is_paired)| !**is_paired);
-    let gone = gone.map(|(known, _)| known.id.clone()).collect();
+    let missing = known.iter().zip(&pairing.is_paired).filter(|(_, is_paired)| !**is_paired);
+    let missing = missing.map(|(known, _)| known.id.clone()).collect();
     let folders = listed.into_iter().zip(pairing.of);
     let folders = folders.map(|(folder, at)| matched_folder(folder, at.map(|at| &known[at]))).collect();
-    FolderMatches { folders, gone }
+    FolderMatches { folders, missing }
 }
 
 /// Pairs of listed and known folders.
@@ -108,7 +108,9 @@ fn matched_folder(folder: ImapFolder, known: Option<&KnownFolder>) -> MatchedFol
         None => mailbox_id(&folder).unwrap_or_else(|| new_id(&folder)),
     };
     let is_changed = known.is_none_or(|known| {
-        known.name != folder.name || (validity(&folder).is_some() && validity(&folder) != known_validity(known))
+        known.name != folder.name
+            || known.missing_since.is_some()
+            || (validity(&folder).is_some() && validity(&folder) != known_validity(known))
     });
     let seen = ListedFolder {
         id: id.clone(),
@@ -163,6 +165,7 @@ mod tests {
             delimiter: folder.seen.delimiter.clone(),
             uid_validity: folder.seen.uid_validity,
             is_in_scope: true,
+            missing_since: None,
         });
         known.collect()
     }
@@ -184,7 +187,7 @@ mod tests {
         assert_eq!(then.find(&first.folders[1].id).unwrap().seen.name, "Old");
         assert!(then.folders[1].is_changed && then.folders[2].is_changed && !then.folders[0].is_changed);
         assert_ne!(then.folders[2].id, first.folders[1].id);
-        assert!(then.gone.is_empty());
+        assert!(then.missing.is_empty());
     }
 
     #[test]
@@ -192,7 +195,7 @@ mod tests {
         let first = match_folders(vec![folder("Work", A)], &[]);
         let then = match_folders(vec![folder("Work", B)], &known(&first));
         assert_eq!(then.folders[0].id, first.folders[0].id);
-        assert!(then.folders[0].is_changed && then.gone.is_empty());
+        assert!(then.folders[0].is_changed && then.missing.is_empty());
     }
 
     #[test]
@@ -200,7 +203,7 @@ mod tests {
         for number in [1, A] {
             let first = match_folders(vec![folder("One", number), folder("Two", number)], &[]);
             let then = match_folders(vec![folder("One", number), folder("Three", number)], &known(&first));
-            assert_eq!(then.gone, [first.folders[1].id.clone()]);
+            assert_eq!(then.missing, [first.folders[1].id.clone()]);
             assert!(then.folders[1].is_changed && then.folders[1].id != first.folders[1].id);
         }
     }

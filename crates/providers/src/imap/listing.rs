@@ -1,7 +1,7 @@
 //! Listings of a mailbox, folder by folder, from the newest message to the oldest.
 
 use domain::ConnectorError;
-use domain::connector::{ConnectorAccount, Cursors, FolderRole, ListingPage};
+use domain::connector::{ConnectorAccount, Cursors, FolderRole, KnownFolder, ListingPage};
 use jiff::{SignedDuration, Timestamp};
 
 use super::changes::{MAX_PAGE_MESSAGES, is_folder_refusal, largest, list_metadata};
@@ -24,7 +24,8 @@ pub async fn list_history(
     since: Option<Timestamp>,
 ) -> Result<ListingPage, ConnectorError> {
     let matches = session.folders(account).await?;
-    let start = ListingStart { cursors, followed: Some(followed), skips_unfollowed: true };
+    let start =
+        ListingStart { cursors, followed: Some(followed), skips_unfollowed: true, known_folders: &account.folders };
     list_page(session, &matches, start, since, ListingPage::default()).await
 }
 
@@ -36,12 +37,16 @@ pub async fn list_all(
 ) -> Result<ListingPage, ConnectorError> {
     let matches = session.folders(account).await?;
     let mut page = ListingPage::default();
+    page.missing_folders.clone_from(&matches.missing);
     if cursors.is_empty() {
         page.folders = matches.folders.iter().map(|folder| folder.seen.clone()).collect();
-        page.removed_folders.clone_from(&matches.gone);
+    } else {
+        let changed = matches.folders.iter().filter(|folder| folder.is_changed);
+        page.folders = changed.map(|folder| folder.seen.clone()).collect();
     }
     // A folder that a comparison does not open would count as empty.
-    list_page(session, &matches, ListingStart { cursors, followed, skips_unfollowed: false }, None, page).await
+    let start = ListingStart { cursors, followed, skips_unfollowed: false, known_folders: &account.folders };
+    list_page(session, &matches, start, None, page).await
 }
 
 /// Start of a page.
@@ -52,6 +57,16 @@ struct ListingStart<'a> {
     followed: Option<&'a Cursors>,
     /// Whether folders without a cursor of the changes are left to the changes.
     skips_unfollowed: bool,
+    known_folders: &'a [KnownFolder],
+}
+
+/// The folders that are listed for a page.
+#[derive(Default)]
+struct ListingPlan<'a> {
+    folders: Vec<(&'a MatchedFolder, ListingCursor)>,
+    /// The name of a folder that was not listed to its end, and that this listing of the folders is the first to lack: it
+    /// waits until that is confirmed.
+    waits_for: Option<&'a str>,
 }
 
 async fn list_page(
@@ -62,12 +77,11 @@ async fn list_page(
     mut page: ListingPage,
 ) -> Result<ListingPage, ConnectorError> {
     let cursors = start.cursors;
-    let mut planned = plan(matches, start, &mut page)?;
-    planned.sort_by(|(a, _), (b, _)| order(a).cmp(&order(b)));
-    page.is_last = true;
-    let mut unavailable = None;
+    let ListingPlan { mut folders, waits_for: mut unavailable } = plan(matches, start, &mut page)?;
+    folders.sort_by(|(a, _), (b, _)| order(a).cmp(&order(b)));
+    page.is_last = unavailable.is_none();
     let mut opened = 0;
-    for (folder, cursor) in planned {
+    for (folder, cursor) in folders {
         let next = if opened < MAX_PAGE_FOLDERS && page.seen.len() < MAX_PAGE_MESSAGES {
             match list_folder(session, folder, cursor, since, &mut page).await {
                 Ok(next) => {
@@ -76,7 +90,7 @@ async fn list_page(
                 }
                 // It was removed since it was listed, which the next page shows, or cannot be opened, perhaps temporarily.
                 Err(ImapError::Refused(refusal)) if is_folder_refusal(&refusal) => {
-                    unavailable = Some(folder);
+                    unavailable = Some(&folder.seen.name);
                     Some(cursor)
                 }
                 Err(e) => return Err(e.into()),
@@ -93,31 +107,41 @@ async fn list_page(
     if let Some(folder) = unavailable
         && page.seen.is_empty()
         && page.cursors.is_empty()
+        && !reports_missing(&page, start.known_folders)
     {
         // An end of the listing would mean that the messages of these folders are gone.
-        return Err(ConnectorError::FolderUnavailable(folder.seen.name.clone()));
+        return Err(ConnectorError::FolderUnavailable(folder.to_owned()));
     }
     Ok(page)
+}
+
+/// Returns whether the page is the first to lack a folder, which has to be recorded.
+fn reports_missing(page: &ListingPage, known_folders: &[KnownFolder]) -> bool {
+    known_folders.iter().any(|known| known.missing_since.is_none() && page.missing_folders.contains(&known.id))
 }
 
 /// Returns the folders to list: all of them at first, later those that have a cursor.
 fn plan<'a>(
     matches: &'a FolderMatches,
-    start: ListingStart<'_>,
+    start: ListingStart<'a>,
     page: &mut ListingPage,
-) -> Result<Vec<(&'a MatchedFolder, ListingCursor)>, ConnectorError> {
+) -> Result<ListingPlan<'a>, ConnectorError> {
+    let mut plan = ListingPlan::default();
     if start.cursors.is_empty() {
-        let wanted = matches.folders.iter().filter(|folder| folder.is_in_scope);
-        return wanted.filter_map(|folder| start_of_folder(folder, start).transpose()).collect();
+        for folder in matches.folders.iter().filter(|folder| folder.is_in_scope) {
+            plan.folders.extend(start_of_folder(folder, start)?);
+        }
+        return Ok(plan);
     }
-    let mut planned = Vec::new();
     for (id, cursor) in start.cursors {
-        match matches.find(id) {
-            Some(folder) => planned.push((folder, read(cursor)?)),
-            None => drop(page.cursors.insert(id.clone(), String::new())),
+        let known = start.known_folders.iter().find(|known| known.id == *id);
+        match (matches.find(id), known) {
+            (Some(folder), _) => plan.folders.push((folder, read(cursor)?)),
+            (None, Some(known)) if known.missing_since.is_none() => plan.waits_for = Some(&known.name),
+            (None, _) => drop(page.cursors.insert(id.clone(), String::new())),
         }
     }
-    Ok(planned)
+    Ok(plan)
 }
 
 /// Returns the start of a folder's listing, or `None` if the changes will report the whole folder.

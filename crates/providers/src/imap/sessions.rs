@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use domain::connector::ConnectorAccount;
-use domain::{ConnectorError, MailboxId};
+use domain::{ConnectorError, FolderRole, MailboxId};
 use outbound::Endpoint;
 use outbound::limits::{Limit, MAX_IMAP_CONNECTIONS_PER_MAILBOX, MAX_IMAP_CONNECTIONS_PER_SERVER};
 use outbound::permits::{Permit, PermitTable};
@@ -229,13 +229,17 @@ impl Session {
     }
 
     /// Lists the folders and matches them with those that we know.
-    pub async fn folders(&mut self, account: &ConnectorAccount) -> Result<FolderMatches, ImapError> {
+    pub async fn folders(&mut self, account: &ConnectorAccount) -> Result<FolderMatches, ConnectorError> {
         if self.inner.as_ref().is_some_and(|inner| inner.open.is_some()) {
             // The status of the open folder would be that of the last update which the server sent.
             self.clear_open_folder();
             self.client().close().await?;
         }
         let listed = self.client().list_with_status().await?;
+        if !listed.iter().any(|folder| folder.role() == Some(FolderRole::Inbox)) {
+            // Every account has one (RFC 9051, section 5.1), so this is not the whole list.
+            return Err(ConnectorError::Unavailable("the list of folders has no INBOX".to_owned()));
+        }
         let matches = match_folders(listed, &account.folders);
         let names = matches.folders.iter().map(|folder| (folder.id.clone(), folder.wire.clone())).collect();
         let mut state = lock(&self.idle);

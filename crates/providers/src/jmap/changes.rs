@@ -149,7 +149,9 @@ async fn list_changed_folders(
     page: &mut ListingPage,
 ) -> Result<(String, Option<HashSet<String>>), ConnectorError> {
     let destroyed = match changes {
-        Ok(changes) if !changes.concern_folders() => return Ok((changes.new_state, None)),
+        Ok(changes) if !changes.concern_folders() && !client.account.has_missing_folders() => {
+            return Ok((changes.new_state, None));
+        }
         Ok(changes) => changes.destroyed,
         // Folders are compared with the known ones, so their changes need not be known.
         Err(MethodError::CannotCalculateChanges) => Vec::new(),
@@ -157,11 +159,11 @@ async fn list_changed_folders(
     };
     let list = folders::read(client).await?;
     let (state, known) = (list.state.clone(), list.ids());
-    (page.folders, page.removed_folders) = list.diff(&client.account.folders);
+    (page.folders, page.missing_folders) = list.diff(&client.account.folders);
     // One that a page of the same sync has listed is not known yet.
-    page.removed_folders.extend(destroyed.into_iter().filter(|id| !known.contains(id)));
-    page.removed_folders.sort_unstable();
-    page.removed_folders.dedup();
+    page.missing_folders.extend(destroyed.into_iter().filter(|id| !known.contains(id)));
+    page.missing_folders.sort_unstable();
+    page.missing_folders.dedup();
     Ok((state, Some(known)))
 }
 

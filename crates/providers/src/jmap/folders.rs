@@ -56,7 +56,7 @@ impl JmapFolderList {
         self.folders.iter().map(|folder| folder.id.clone()).collect()
     }
 
-    /// Returns the folders that differ from the known ones, and the ids of those that no longer exist.
+    /// Returns the folders that differ from the known ones, and the ids of those that are missing.
     pub fn diff(self, known: &[KnownFolder]) -> (Vec<ListedFolder>, Vec<String>) {
         diff_folders(known, self.folders)
     }

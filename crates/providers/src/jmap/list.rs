@@ -64,7 +64,7 @@ pub async fn page(
         // Whoever counts has no folders to compare with.
         page.folders = now.folders;
     } else {
-        (page.folders, page.removed_folders) = now.diff(&client.account.folders);
+        (page.folders, page.missing_folders) = now.diff(&client.account.folders);
     }
     for email in messages.list.iter().filter(|email| !arrived.contains(&email.id)) {
         let is_older = since.is_some_and(|since| email.received_at < since);

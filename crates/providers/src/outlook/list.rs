@@ -87,11 +87,11 @@ pub async fn list_all(client: GraphClient<'_>, cursors: &Cursors) -> Result<List
     if cursors.is_empty() {
         let now = folders::tree(client).await?.folders;
         page.folders = now.clone();
-        (_, page.removed_folders) = diff_folders(&client.account.folders, now);
+        (_, page.missing_folders) = diff_folders(&client.account.folders, now);
     }
     let mut folders = folders_in_scope(client);
-    // The next page must not begin in a folder that this one removes: the listing would start over.
-    folders.retain(|folder| !page.removed_folders.contains(folder));
+    // The next page must not begin in a folder that is missing: the listing would start over.
+    folders.retain(|folder| !page.missing_folders.contains(folder));
     let Some(position) = resume(cursors, &folders)? else { return finish_page(page, None) };
     let Some(page_read) = read_folder(client, &position, delta::initial_url).await? else {
         return finish_page(page, next_folder(&folders, &position));

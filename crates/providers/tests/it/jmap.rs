@@ -45,6 +45,7 @@ fn known(folder: &domain::connector::ListedFolder) -> domain::connector::KnownFo
         delimiter: folder.delimiter.clone(),
         uid_validity: None,
         is_in_scope: true,
+        missing_since: None,
     }
 }
 

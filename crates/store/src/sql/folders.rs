@@ -53,9 +53,10 @@ impl TenantStore {
         self.list_folders(mailbox).await
     }
 
-    /// Lists the folders at the provider, with whether their mail is synced.
+    /// Lists the folders at the provider, with whether their mail is synced. That of a missing folder is not: when the folder
+    /// is back, everything in it has to be listed.
     pub async fn list_folder_scopes(&self, mailbox: MailboxId) -> Result<HashMap<String, bool>, StoreError> {
-        let sql = "select provider_folder_id, is_in_scope and gone_at is null from folders
+        let sql = "select provider_folder_id, is_in_scope and gone_at is null and missing_since is null from folders
                    where tenant_id = $1 and mailbox_id = $2";
         let rows = self.query(sql, params![self.id, mailbox]).await?;
         rows.iter().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()

@@ -5,6 +5,20 @@ use store::testing::TestDatabase;
 
 /// What undoes a migration. Those that are absent can be applied again: 12 changes rows only, and so does 13.
 const UNDO: &[(u32, &[&str])] = &[
+    (
+        18,
+        &[
+            "drop index placements_missing",
+            "alter table placements drop column missing_since",
+            "alter table folders drop column missing_since",
+            "alter table folders drop column missing_looks",
+            "alter table sync_states drop column removals_held_since",
+            "alter table sync_states drop column removals_held",
+            "alter table sync_states drop column removals_looks",
+            "alter table sync_states drop column removals_look_at",
+            "alter table sync_states drop column removals_approved",
+        ],
+    ),
     (17, &["drop table unregistered_job_kinds", "drop table event_gaps"]),
     (16, &["drop index emails_deleted", "drop table restored_emails"]),
     (

@@ -42,7 +42,8 @@ fn page(message: &str, cursor: &str) -> PageRows {
     PageRows {
         phase: ListingPhase::Changes,
         folders: vec![(folder, true)],
-        removed_folders: vec![],
+        missing_folders: vec![],
+        confirmed_missing_folders: vec![],
         messages: vec![SeenMessage {
             message: message.into(),
             placement,

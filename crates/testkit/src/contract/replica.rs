@@ -162,6 +162,7 @@ impl MailboxReplica {
                 delimiter: folder.delimiter.clone(),
                 uid_validity: folder.uid_validity,
                 is_in_scope: true,
+                missing_since: None,
             });
         }
         self.placements.retain(|_, known| !page.complete_placements.contains(&known.message));
@@ -187,7 +188,9 @@ impl MailboxReplica {
         for snapshot in &page.folder_snapshots {
             self.placements.retain(|at, _| at.folder != snapshot.folder || snapshot.uids.contains(&at.uid));
         }
-        for removed in &page.removed_folders {
+        // A sync looks twice.
+        for removed in &page.missing_folders {
+            self.changes.remove(removed);
             self.folders.remove(removed);
             self.account.folders.retain(|known| known.id != *removed);
             self.placements.retain(|at, _| at.folder != *removed);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use domain::Flags;
-use domain::connector::{Cursors, FolderSnapshot, ListedFolder, ListingPage, Placement, SeenMessage};
+use domain::connector::{Cursors, FolderSnapshot, KnownFolder, ListedFolder, ListingPage, Placement, SeenMessage};
 use jiff::Timestamp;
 
 use super::mailbox::{LoggedChange, WorldFolderId, WorldMailbox, WorldMessageId, WorldPlacement, WorldUid};
@@ -104,6 +104,18 @@ impl WorldMailbox {
         Ok(page)
     }
 
+    /// Adds known folders that are missing, as long as they are known, and those that are back.
+    pub fn compare_folders(&self, known: &[KnownFolder], page: &mut ListingPage) {
+        for folder in known {
+            let now = WorldFolderId::parse(&folder.id).and_then(|id| self.listed_folder(id));
+            match now {
+                None if !page.missing_folders.contains(&folder.id) => page.missing_folders.push(folder.id.clone()),
+                Some(now) if folder.missing_since.is_some() && !page.folders.contains(&now) => page.folders.push(now),
+                _ => {}
+            }
+        }
+    }
+
     fn changes_cursor(&self, next: usize) -> String {
         format!("c{}-{next}", self.epoch)
     }
@@ -116,7 +128,7 @@ impl WorldMailbox {
     fn list_change(&self, change: LoggedChange, page: &mut ListingPage, listed: &mut ListedIds) {
         match change {
             LoggedChange::Folder(id) if listed.folders.insert(id) => page.folders.extend(self.listed_folder(id)),
-            LoggedChange::FolderRemoved(id) => page.removed_folders.push(id.to_string()),
+            LoggedChange::FolderRemoved(id) => page.missing_folders.push(id.to_string()),
             LoggedChange::Placed(message, folder, uid) if listed.placements.insert((folder, uid)) => {
                 let placement = self.find_placement(message, folder, uid);
                 page.seen.extend(placement.map(|placement| self.seen(message, placement)));

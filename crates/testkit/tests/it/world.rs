@@ -50,7 +50,7 @@ impl PageReader {
         for removed in &page.removed_placements {
             self.placements.remove(&(removed.folder.clone(), removed.uid.clone()));
         }
-        for id in &page.removed_folders {
+        for id in &page.missing_folders {
             self.folders.remove(id);
             self.placements.retain(|(folder, _), _| folder != id);
         }

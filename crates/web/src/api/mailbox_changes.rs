@@ -245,6 +245,22 @@ pub async fn sync(
     Ok(show_accepted(&mailbox)?.into_response())
 }
 
+/// Apply the removals of a mailbox that are held back.
+///
+/// When much of a mailbox is missing at its provider, its emails are kept until that is confirmed; see `removals` in its health.
+/// This removes them now.
+#[utoipa::path(post, path = "/v1/mailboxes/{id}/apply-removals", operation_id = "apply_mailbox_removals", tag = "mailboxes",
+    params(("id" = String, Path), super::IdempotencyKey), responses(
+    (status = 202, description = "The removal was requested", body = MailboxView)))]
+pub async fn apply_removals(
+    State(app): State<App>,
+    Path(id): Path<MailboxId>,
+    change: ChangeRequest<TenantWriter>,
+) -> Result<Response, Problem> {
+    let mailbox = mailboxes::apply_removals(&change.invocation(&app, show_accepted), change.by.store.id, id).await?;
+    Ok(show_accepted(&mailbox)?.into_response())
+}
+
 /// Pause a mailbox: its provider is not called until it is resumed.
 #[utoipa::path(post, path = "/v1/mailboxes/{id}/pause", operation_id = "pause_mailbox", tag = "mailboxes",
     params(("id" = String, Path), super::IdempotencyKey), responses(

@@ -6,12 +6,13 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use domain::{ExclusionReason, FolderId, MailboxId, MailboxSettings, TenantId};
 use engine::accounts::usage;
+use engine::sync::explain_hold;
 use engine::sync::push::{self, PushStatus};
 use serde::Serialize;
 use store::TenantStore;
 use store::sql::folders::FolderCount;
 use store::sql::mailboxes::Mailbox;
-use store::sql::sync::LedgerCounts;
+use store::sql::sync::{HeldRemovals, LedgerCounts};
 use utoipa::ToSchema;
 
 use super::auth::TenantReader;
@@ -168,6 +169,8 @@ pub struct MailboxHealth {
     last_error: Option<String>,
     /// Set while the provider is not called, as after a `Retry-After`.
     paused: Option<PauseView>,
+    /// Set while much of the mailbox is missing at the provider, and its emails are kept until that is confirmed.
+    removals: Option<HeldRemovalsView>,
     /// Whether all older mail is listed.
     is_backfill_listed: bool,
     /// Progress of the backfill of older mail; null when it is complete.
@@ -187,6 +190,23 @@ pub struct PauseView {
     #[schema(value_type = String, format = DateTime)]
     until: jiff::Timestamp,
     reason: String,
+}
+
+/// Removals that are held back.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = HeldRemovals)]
+pub struct HeldRemovalsView {
+    #[schema(value_type = String, format = DateTime)]
+    since: jiff::Timestamp,
+    /// Number of missing messages, counted in each folder.
+    messages: u64,
+    reason: String,
+}
+
+impl From<HeldRemovals> for HeldRemovalsView {
+    fn from(held: HeldRemovals) -> Self {
+        Self { since: held.since, messages: held.messages, reason: explain_hold(&held) }
+    }
 }
 
 /// Get the health of a mailbox: whether it is synced, and if not, why.
@@ -217,6 +237,7 @@ pub async fn health(
             error_count: 0,
             last_error: None,
             paused: None,
+            removals: None,
             is_backfill_listed: sync.as_ref().is_none_or(|sync| sync.is_history_done),
             backfill,
             backlog,
@@ -231,6 +252,7 @@ pub async fn health(
         health.next_sync_at = sync.next_sync_at.filter(|_| is_looked_at);
         health.error_count = sync.error_count;
         health.last_error = sync.last_error;
+        health.removals = sync.held_removals.map(HeldRemovalsView::from);
         health.paused = sync.paused.map(|pause| PauseView { until: pause.until, reason: pause.reason });
     }
     Ok(Json(health))

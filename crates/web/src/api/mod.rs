@@ -76,6 +76,7 @@ pub fn router(app: &App) -> Router<App> {
         .routes(routes!(mailboxes::list, mailbox_changes::create))
         .routes(routes!(mailboxes::get, mailbox_changes::change, mailbox_changes::delete))
         .routes(routes!(mailbox_changes::sync))
+        .routes(routes!(mailbox_changes::apply_removals))
         .routes(routes!(mailbox_changes::pause))
         .routes(routes!(mailbox_changes::resume))
         .routes(routes!(mailboxes::health))

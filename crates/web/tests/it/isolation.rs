@@ -68,6 +68,7 @@ fn case(operation: &str) -> (Audience, Value) {
         | "follow_events"
         | "delete_mailbox"
         | "sync_mailbox"
+        | "apply_mailbox_removals"
         | "pause_mailbox"
         | "resume_mailbox"
         | "list_webhooks"

@@ -18,6 +18,7 @@ fn operations_of(route: &str) -> &'static [&'static str] {
         "change_mailbox" => &["mailbox.change"],
         "delete_mailbox" => &["mailbox.disconnect", "mailbox.erase"],
         "sync_mailbox" => &["mailbox.sync"],
+        "apply_mailbox_removals" => &["mailbox.apply_removals"],
         "pause_mailbox" => &["mailbox.pause"],
         "resume_mailbox" => &["mailbox.resume"],
         "end_consent" | "end_google_consent" | "end_microsoft_consent" => &["mailbox.connect", "mailbox.reconnect"],

@@ -1,5 +1,6 @@
 //! What a person can do to a mailbox.
 
+mod apply_removals;
 mod change;
 mod connect;
 mod delete;
@@ -19,6 +20,7 @@ use super::{Invocation, Operation, Refusal};
 use crate::Engine;
 use crate::sync::{FetchForgotten, SyncMailbox};
 
+pub use apply_removals::apply_removals;
 pub use change::{change, reconnect};
 pub use connect::{ConnectRequest, connect, create};
 pub use delete::{MailErasure, delete};

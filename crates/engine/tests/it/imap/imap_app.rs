@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use domain::{Backfill, MailboxId, Provider, Secret, SystemClock, TenantId};
 use engine::operations::mailboxes::ConnectRequest;
+use engine::sync::SyncSettings;
 use jobs::Worker;
 use providers::imap::Imap;
 use serde_json::{Value, json};
@@ -93,6 +95,19 @@ impl ImapApp {
         self.until_idle().await;
         worker.shut_down().await;
         assert_eq!(self.db.store.system().count_dead_letters().await.unwrap(), 0);
+    }
+
+    /// Nothing that is missing is confirmed within this test.
+    pub fn confirms_nothing(&mut self) {
+        let settings = SyncSettings { second_look: Duration::from_secs(3600), ..(*self.app.syncer.settings).clone() };
+        self.app.syncer.settings = Arc::new(settings);
+    }
+
+    /// Syncs the mailbox and works until all that is left to do is put off.
+    pub async fn sync_once(&self) {
+        let worker = self.begin().await;
+        self.until("jobs where state <> 'retry'", 0).await;
+        worker.shut_down().await;
     }
 
     /// Waits until no job is left.

@@ -6,7 +6,7 @@ use domain::Backfill;
 use serde_json::json;
 
 use super::imap_app::{ImapApp, letter};
-use super::proxy::{hides_uid_three, no_permission, short_searches, without_modseq};
+use super::proxy::{hides_all_folders, hides_uid_three, hides_work, no_permission, short_searches, without_modseq};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn incomplete_search_deletes_nothing() {
@@ -23,6 +23,29 @@ async fn incomplete_search_deletes_nothing() {
     app.proxy.rewrite(vec![without_modseq]).await;
     app.sync().await;
     app.assert_equal().await;
+    app.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn short_list_of_folders_deletes_nothing() {
+    let mut app = ImapApp::new(vec![]).await;
+    app.confirms_nothing();
+    app.owner.does("CREATE Work").await;
+    app.owner.append("Work", "", &letter("work")).await;
+    app.owner.append("INBOX", "", &letter("inbox")).await;
+    app.connect(Backfill::All).await;
+    app.proxy.rewrite(vec![hides_work]).await;
+    app.sync_once().await;
+    app.proxy.rewrite(vec![hides_all_folders]).await;
+    app.sync_once().await;
+    assert_eq!(app.count("emails where deleted_at is null").await, 2);
+    app.proxy.rewrite(vec![]).await;
+    for _ in 0..2 {
+        app.make_retries_ready().await;
+        app.sync_once().await;
+    }
+    app.assert_equal().await;
+    assert_eq!(app.count("events where type in ('email.deleted', 'email.restored')").await, 0);
     app.finish().await;
 }
 

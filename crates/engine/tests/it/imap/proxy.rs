@@ -166,6 +166,20 @@ pub fn no_permission(line: &mut [u8]) {
     replace(line, b"[NONEXISTENT]", b"[NOPERM]     ");
 }
 
+/// The folder Work is in no list.
+pub fn hides_work(line: &mut [u8]) {
+    if find(line, b"Work").is_some() {
+        replace(line, b"* LIST", b"* XIST");
+        replace(line, b"* STATUS", b"* XTATUS");
+    }
+}
+
+/// Nor is any other folder.
+pub fn hides_all_folders(line: &mut [u8]) {
+    replace(line, b"* LIST", b"* XIST");
+    replace(line, b"* STATUS", b"* XTATUS");
+}
+
 /// As after a restore from a backup.
 pub fn modseq_goes_back(line: &mut [u8]) {
     if let Some(at) = find(line, b"HIGHESTMODSEQ ") {

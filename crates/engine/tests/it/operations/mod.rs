@@ -46,6 +46,7 @@ fn allow_leftovers(app: &TestApp) {
         "fetch_failed",
         "noop",
         "reindex",
+        "remove_missing",
         "sync_mailbox",
         "upkeep",
     ]);

@@ -75,7 +75,8 @@ async fn later_listing_wins_over_fetched_placements() {
         let told = PageRows {
             phase: ListingPhase::Changes,
             folders: Vec::new(),
-            removed_folders: Vec::new(),
+            missing_folders: Vec::new(),
+            confirmed_missing_folders: Vec::new(),
             messages: vec![seen_message("m1", "Archive", &[])],
             fully_placed: vec!["m1".into()],
             outdated_placements: vec!["m1".into()],

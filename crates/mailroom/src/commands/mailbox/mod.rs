@@ -46,6 +46,7 @@ pub async fn run(config: &Config, command: Command, out: Output) -> Result<ExitC
         Command::List { tenant } => show::list(&engine, tenant.as_deref(), out).await?,
         Command::Show(mailbox) => show::show(config, &engine, &mailbox, out).await?,
         Command::Sync { mailbox, wait } => sync::run(config, &engine, &mailbox, wait, out).await?,
+        Command::ApplyRemovals(mailbox) => apply_removals(&engine, &mailbox, out).await?,
         Command::Pause(mailbox) => {
             pause(&engine, &mailbox, out).await?;
         }
@@ -63,6 +64,14 @@ async fn find(engine: &Engine, arg: &MailboxArg) -> Result<Mailbox, Failure> {
     let store = app::tenant_store(engine, &arg.tenant).await?;
     let found = app::find_mailbox(&store, Some(&arg.mailbox)).await?;
     found.ok_or_else(|| Failure::problem("there is no such mailbox"))
+}
+
+async fn apply_removals(engine: &Engine, arg: &MailboxArg, out: Output) -> Result<(), Failure> {
+    let mailbox = find(engine, arg).await?;
+    let origin = app::origin();
+    let call = Invocation::begin(engine, &origin).await?;
+    mailboxes::apply_removals(&call, mailbox.tenant_id, mailbox.id).await.map_err(app::refused)?;
+    print_outcome(&mailbox, "asked", "loses what is missing at its provider as soon as a worker is free", out)
 }
 
 async fn pause(engine: &Engine, arg: &MailboxArg, out: Output) -> Result<(), Failure> {

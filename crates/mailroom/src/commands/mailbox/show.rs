@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use domain::MailboxState;
 use engine::Engine;
+use engine::sync::explain_hold;
 use engine::sync::push::PushStatus;
 use engine::sync::target::bytes_per_day;
 use providers::registry::DECLARATIONS;
@@ -101,6 +102,13 @@ pub(super) async fn show(config: &Config, engine: &Engine, arg: &MailboxArg, out
             time_or_never(state.last_sync_at),
             time_or_never(state.next_sync_at)
         ))?;
+        if let Some(held) = &state.held_removals {
+            out.line(&format!("removals held back: {}", explain_hold(held)))?;
+            out.line(&format!(
+                "to remove them now: mailroom mailbox apply-removals {} --tenant {}",
+                mailbox.address, arg.tenant
+            ))?;
+        }
         if let Some(message) = state.last_message_id {
             out.line(&format!("last new message: {message}"))?;
         }

@@ -198,7 +198,8 @@ impl ChangeCollector<'_> {
     /// Chooses the folders that this round follows.
     async fn plan_round(&mut self) -> Result<(), ConnectorError> {
         let now = SystemClock.now();
-        let is_folder_listing_due = self.round.is_folder_listing_due(now);
+        let is_folder_listing_due =
+            self.round.is_folder_listing_due(now) || self.client.account.has_missing_folders();
         // Only a sweep finds deletions in a stuck folder.
         if self.round.is_sweep_due(now, self.client.account.sweep_since)
             || (is_folder_listing_due && self.has_stuck_folder())
@@ -226,18 +227,14 @@ impl ChangeCollector<'_> {
         self.round.folders_listed_at = SystemClock.now();
         let wanted = now.iter().filter(|folder| is_wanted(folder, known)).map(|folder| folder.id.clone()).collect();
         let is_first = self.cursors.is_empty();
-        let (changed, gone) = diff_folders(if is_first { &[] } else { known }, now);
-        self.page.folders = changed;
-        let removed = self.cursors.keys().filter(|scope| !scope.is_empty() && gone.contains(scope));
-        self.page.cursors.extend(removed.map(|scope| (scope.clone(), String::new())));
-        self.page.removed_folders = gone;
+        (self.page.folders, self.page.missing_folders) = diff_folders(if is_first { &[] } else { known }, now);
         Ok(wanted)
     }
 
     /// Returns folders that have come into scope and were never followed.
     fn folders_without_cursor(&self) -> Vec<String> {
         let mut folders = self.in_scope();
-        folders.retain(|folder| !self.cursors.contains_key(folder) && !self.page.removed_folders.contains(folder));
+        folders.retain(|folder| !self.cursors.contains_key(folder) && !self.page.missing_folders.contains(folder));
         folders
     }
 
@@ -352,7 +349,7 @@ impl ChangeCollector<'_> {
             }
         }
         self.reread_conflicting().await?;
-        new_cursors.retain(|folder, _| !self.page.removed_folders.contains(folder));
+        new_cursors.retain(|folder, _| !self.page.missing_folders.contains(folder));
         self.page.cursors.extend(new_cursors.into_iter().map(|(folder, cursor)| (folder, cursor.text())));
         if self.round.pending_folders.is_empty()
             && let Some(sweep_started_at) = self.round.sweep_started_at.take()

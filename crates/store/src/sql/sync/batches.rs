@@ -109,7 +109,8 @@ impl SystemStore {
         }
         let (these, params) = given_rows(self.store.dialect(), 1, MAILBOX_KEY_COLUMNS, rows);
         let sql = format!(
-            "select tenant_id, mailbox_id, provider_folder_id, name, uid_validity, is_in_scope, role, delimiter from folders
+            "select tenant_id, mailbox_id, provider_folder_id, name, uid_validity, is_in_scope, role, delimiter,
+                    missing_since from folders
              where (tenant_id, mailbox_id) in (select tenant_id, mailbox_id from {these})
                and provider_folder_id is not null and gone_at is null"
         );
@@ -121,6 +122,7 @@ impl SystemStore {
                 is_in_scope: row.get(5)?,
                 role: row.get::<Option<String>>(6)?.as_deref().and_then(FolderRole::parse),
                 delimiter: row.get(7)?,
+                missing_since: row.get(8)?,
             };
             folders.entry((row.get(0)?, row.get(1)?)).or_default().push(folder);
         }

@@ -39,7 +39,10 @@ pub struct PageRows {
     pub phase: ListingPhase,
     /// With whether their mail is synced.
     pub folders: Vec<(ListedFolder, bool)>,
-    pub removed_folders: Vec<String>,
+    /// Folders that this listing is the first to lack.
+    pub missing_folders: Vec<String>,
+    /// Folders that a second listing lacks.
+    pub confirmed_missing_folders: Vec<String>,
     pub messages: Vec<SeenMessage>,
     /// Messages all of whose placements are among `messages`.
     pub fully_placed: Vec<String>,
@@ -52,7 +55,7 @@ pub struct PageRows {
     pub cursors: Cursors,
     /// The number of the full comparison in progress; messages of the page are marked with it.
     pub listing: Option<u64>,
-    /// The comparison ends with this page: placements that it has not marked are gone.
+    /// The comparison ends with this page: placements that it has not marked are missing.
     pub is_comparison_done: bool,
     pub is_history_done: bool,
     /// How many of its messages are new.
@@ -64,52 +67,42 @@ pub struct PageRows {
 }
 
 /// A condition on `placements p` that are to become dead, with its parameters from `$3` on.
-type VanishCondition = (String, Vec<Value>);
+pub(super) type VanishCondition = (String, Vec<Value>);
 
 impl TenantUnit {
     /// Records a page. The caller guards the unit: see [`TenantUnit::guard_sync`].
     pub fn record_page(&mut self, mailbox: MailboxId, page: PageRows) {
-        let vanish_conditions = self.vanish_conditions(&page);
-        // Before placements that were not seen become dead.
+        let removals = self.removals(&page);
+        let absences = self.absences(&page);
+        // Before placements that were not seen are missing.
         if let (Some(listing), false) = (page.listing, page.unchanged.is_empty()) {
             let these = any(self.store.dialect(), "provider_message_id", 3);
             self.unit.op(
                 format!(
-                    "update placements set listing = $4
+                    "update placements set listing = $4, missing_since = null
                      where tenant_id = $1 and mailbox_id = $2 and {these} and is_live and listing < $4"
                 ),
                 params![self.tenant, mailbox, page.unchanged.clone(), listing],
             );
         }
+        self.find_folders(mailbox, &page.folders);
         self.record_folders(mailbox, &page.folders);
         if !page.messages.is_empty() {
             self.draft_seen_images(mailbox, &page.messages);
         }
-        for (condition, values) in &vanish_conditions {
+        for (condition, values) in removals.iter().chain(&absences) {
             self.draft_vanishing_images(mailbox, condition, values);
         }
         if !page.messages.is_empty() {
             self.record_seen(mailbox, &page);
+            self.vanish_elsewhere(mailbox, page.messages.iter().map(|seen| seen.message.clone()).collect());
         }
-        for (condition, values) in &vanish_conditions {
+        for (condition, values) in &removals {
             self.vanish(mailbox, condition, values);
         }
-        if !page.removed_folders.is_empty() {
-            let these = any(self.store.dialect(), "provider_folder_id", 3);
-            self.unit.op(
-                format!(
-                    "update folders set gone_at = mailroom_now() where tenant_id = $1 and mailbox_id = $2 and {these}"
-                ),
-                params![self.tenant, mailbox, page.removed_folders.clone()],
-            );
-            // If the folder comes back, the cursor of the old one would list nothing of it.
-            let these = any(self.store.dialect(), "scope", 3);
-            self.unit.op(
-                format!("delete from sync_cursors where tenant_id = $1 and mailbox_id = $2 and {these}"),
-                params![self.tenant, mailbox, page.removed_folders.clone()],
-            );
-        }
-        if !page.messages.is_empty() || !vanish_conditions.is_empty() {
+        self.record_absences(mailbox, &absences);
+        self.record_missing_folders(mailbox, page.missing_folders, page.confirmed_missing_folders);
+        if !page.messages.is_empty() || !removals.is_empty() || !absences.is_empty() {
             self.draft_changes();
         }
         if !page.outdated_placements.is_empty() {
@@ -126,26 +119,38 @@ impl TenantUnit {
         self.record_progress(mailbox, page.is_history_done, page.is_comparison_done);
     }
 
-    fn vanish_conditions(&self, page: &PageRows) -> Vec<VanishCondition> {
-        let dialect = self.store.dialect();
-        let mut vanish_conditions = Vec::new();
-        for folders in [&page.removed_folders, &page.excluded_folders] {
-            if !folders.is_empty() {
-                vanish_conditions.push((in_folders(dialect), params![folders.clone()]));
-            }
+    /// Returns the conditions for what is known to be removed: the provider says so of these very messages, or we do not
+    /// want their folder.
+    fn removals(&self, page: &PageRows) -> Vec<VanishCondition> {
+        let mut removals = Vec::new();
+        if !page.excluded_folders.is_empty() {
+            removals.push((in_folders(self.store.dialect()), params![page.excluded_folders.clone()]));
         }
-        vanish_conditions.extend(self.removal_conditions(&page.removed_placements));
-        vanish_conditions.extend(self.moved_away(&page.fully_placed, &page.messages));
+        removals.extend(self.removal_conditions(&page.removed_placements));
+        removals.extend(self.moved_away(&page.fully_placed, &page.messages));
+        removals
+    }
+
+    /// Returns the conditions for what a listing lacks.
+    fn absences(&self, page: &PageRows) -> Vec<VanishCondition> {
+        let dialect = self.store.dialect();
+        let mut absences = Vec::new();
+        if !page.confirmed_missing_folders.is_empty() {
+            absences.push((in_folders(dialect), params![page.confirmed_missing_folders.clone()]));
+        }
         for FolderSnapshot { folder: id, uids } in &page.snapshots {
             // On PostgreSQL an empty list goes over as null.
             let is_there = any(dialect, "p.provider_uid", 4);
             let condition = format!("{} and not coalesce({is_there}, false)", in_folders(dialect));
-            vanish_conditions.push((condition, params![vec![id.clone()], uids.clone()]));
+            absences.push((condition, params![vec![id.clone()], uids.clone()]));
         }
         if let (true, Some(listing)) = (page.is_comparison_done, page.listing) {
-            vanish_conditions.push(("p.listing < $3".to_owned(), params![listing]));
+            // A folder that only one listing lacks was not compared.
+            let condition = "p.listing < $3 and p.folder_id not in (
+                select id from folders where tenant_id = $1 and mailbox_id = $2 and missing_looks = 1)";
+            absences.push((condition.to_owned(), params![listing]));
         }
-        vanish_conditions
+        absences
     }
 
     /// Returns conditions for all placements of these messages but those of the page, one for each set of folders.
@@ -240,7 +245,8 @@ impl TenantUnit {
             on_conflict: format!(
                 "on conflict ({key}) do update set name = excluded.name, name_key = excluded.name_key,
                     last_segment_key = excluded.last_segment_key, role = excluded.role, delimiter = excluded.delimiter,
-                    uid_validity = excluded.uid_validity, is_in_scope = excluded.is_in_scope, gone_at = null"
+                    uid_validity = excluded.uid_validity, is_in_scope = excluded.is_in_scope, gone_at = null,
+                    missing_since = null, missing_looks = 0"
             )
             .into(),
             batching: InsertBatching::Many,
@@ -266,7 +272,7 @@ impl TenantUnit {
         );
     }
 
-    fn draft_vanishing_images(&mut self, mailbox: MailboxId, condition: &str, values: &[Value]) {
+    pub(super) fn draft_vanishing_images(&mut self, mailbox: MailboxId, condition: &str, values: &[Value]) {
         let unit = self.draft_id();
         let n = 3 + values.len();
         let mut given = params![self.tenant, mailbox];
@@ -378,12 +384,12 @@ impl TenantUnit {
                          join ledger l on l.tenant_id = u.tenant_id and l.mailbox_id = u.mailbox_id
                              and l.provider_message_id = u.provider_message_id and l.state <> 'gone'",
             on_conflict: format!(
-                "on conflict ({key}) do update set flags = excluded.flags, is_live = true,
+                "on conflict ({key}) do update set flags = excluded.flags, is_live = true, missing_since = null,
                     provider_message_id = excluded.provider_message_id, email_id = excluded.email_id,
                     listing = case when excluded.listing > placements.listing then excluded.listing else placements.listing end,
                     updated_at = excluded.updated_at
                  where placements.flags is distinct from excluded.flags or not placements.is_live
-                    or placements.provider_message_id <> excluded.provider_message_id
+                    or placements.missing_since is not null or placements.provider_message_id <> excluded.provider_message_id
                     or placements.email_id is distinct from excluded.email_id or excluded.listing > placements.listing"
             )
             .into(),
@@ -392,7 +398,7 @@ impl TenantUnit {
     }
 
     /// Marks placements as dead; a message without a live placement is gone.
-    fn vanish(&mut self, mailbox: MailboxId, condition: &str, values: &[Value]) {
+    pub(super) fn vanish(&mut self, mailbox: MailboxId, condition: &str, values: &[Value]) {
         let mut given = params![self.tenant, mailbox];
         given.extend_from_slice(values);
         let these = format!("{FROM_PROVIDER} and {condition}");
@@ -413,6 +419,11 @@ impl TenantUnit {
                        and o.provider_message_id = ledger.provider_message_id and o.is_live)"
             ),
             given,
+        );
+        self.unit.op(
+            "update placements set missing_since = null
+             where tenant_id = $1 and mailbox_id = $2 and missing_since is not null and not is_live",
+            params![self.tenant, mailbox],
         );
     }
 
@@ -476,7 +487,8 @@ impl TenantUnit {
     }
 
     fn record_progress(&mut self, mailbox: MailboxId, is_history_done: bool, is_listed: bool) {
-        for (is_so, set) in [(is_history_done, "is_history_done = true"), (is_listed, "is_listing = false")] {
+        let is_compared = "is_listing = false, removals_looks = removals_looks + 1, removals_look_at = null";
+        for (is_so, set) in [(is_history_done, "is_history_done = true"), (is_listed, is_compared)] {
             if is_so {
                 self.unit.op(
                     format!("update sync_states set {set} where tenant_id = $1 and mailbox_id = $2"),
@@ -510,10 +522,10 @@ impl TenantUnit {
 }
 
 /// Placements at the provider: imported mail has none there, though it may be in a folder of the same name.
-const FROM_PROVIDER: &str = "p.tenant_id = $1 and p.mailbox_id = $2 and p.provider_message_id not like 'sha256:%'";
+pub(super) const FROM_PROVIDER: &str = "p.tenant_id = $1 and p.mailbox_id = $2 and p.provider_message_id not like 'sha256:%'";
 
 /// Returns the condition for placements in the folders that `$3` lists.
-fn in_folders(dialect: Dialect) -> String {
+pub(super) fn in_folders(dialect: Dialect) -> String {
     format!(
         "p.folder_id in (select id from folders where tenant_id = $1 and mailbox_id = $2 and {})",
         any(dialect, "provider_folder_id", 3)

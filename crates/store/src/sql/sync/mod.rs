@@ -8,6 +8,7 @@ mod lag;
 mod ledger_counts;
 mod listening;
 mod listing_page;
+mod missing;
 mod pauses;
 mod polls;
 
@@ -24,6 +25,7 @@ pub use fetches::{FailedMessages, QueuedMessage};
 pub use ledger_counts::LedgerCounts;
 pub use listening::{ListenDemand, ListenLease};
 pub use listing_page::{ListingPhase, PageRows};
+pub use missing::{HeldRemovals, MissingMail};
 pub use pauses::SyncPause;
 pub use polls::{DueMailbox, PollState};
 
@@ -47,11 +49,21 @@ pub struct SyncState {
     pub listing: u64,
     pub is_listing: bool,
     pub paused: Option<SyncPause>,
+    /// So much was missing at the last listing that it is not removed yet.
+    pub held_removals: Option<HeldRemovals>,
+}
+
+impl SyncState {
+    /// Returns whether a comparison is due that tells whether what is missing is gone.
+    pub fn is_look_due(&self) -> bool {
+        self.held_removals.as_ref().is_some_and(|held| held.is_look_due)
+    }
 }
 
 const SYNC_STATE_COLUMNS: &str =
     "status, next_sync_at, last_sync_at, error_count, last_error, since, is_history_done, listing, is_listing,
-     last_message_id, case when paused_until > mailroom_now() then paused_until end, paused_reason";
+     last_message_id, case when paused_until > mailroom_now() then paused_until end, paused_reason,
+     removals_held_since, removals_held, removals_looks, removals_look_at, removals_look_at <= mailroom_now()";
 
 fn sync_state(row: &Row) -> Result<SyncState, StoreError> {
     Ok(SyncState {
@@ -66,6 +78,7 @@ fn sync_state(row: &Row) -> Result<SyncState, StoreError> {
         is_listing: row.get(8)?,
         last_message_id: row.get(9)?,
         paused: pauses::pause(row, 10)?,
+        held_removals: missing::held_removals(row, 12)?,
     })
 }
 
@@ -180,6 +193,8 @@ impl TenantUnit {
         );
         self.start_listing_phase(mailbox, ListingPhase::Changes);
         self.start_listing_phase(mailbox, ListingPhase::History);
+        // The mail of the old account is not in the new one: that needs no second look.
+        self.approve_removals(mailbox);
         self.discard_sync_dead_letters(mailbox);
     }
 

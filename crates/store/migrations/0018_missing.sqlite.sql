@@ -1,0 +1,21 @@
+-- What a listing of the provider lacks is removed only once that is confirmed; until then it stays as it was.
+
+-- Since when listings lack the folder, and how many of them count: two confirm it.
+alter table folders add column missing_since text;
+alter table folders add column missing_looks integer not null default 0;
+
+-- Since when listings lack the message here.
+alter table placements add column missing_since text;
+create index placements_missing on placements (tenant_id, mailbox_id) where missing_since is not null;
+
+-- Set while so much is missing that it is doubted: since when, how many messages, how many comparisons have agreed since, when
+-- the next one is due, and whether a person has said that it is true.
+alter table sync_states add column removals_held_since text;
+alter table sync_states add column removals_held integer not null default 0;
+alter table sync_states add column removals_looks integer not null default 0;
+alter table sync_states add column removals_look_at text;
+alter table sync_states add column removals_approved integer not null default 0;
+
+-- Few messages are missing at any time, which the planner cannot know of an empty index.
+insert into sqlite_stat1 (tbl, idx, stat) values ('placements', 'placements_missing', '100 50 20');
+analyze sqlite_schema;
