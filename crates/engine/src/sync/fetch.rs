@@ -159,8 +159,7 @@ impl Syncer {
         queued: &[QueuedMessage],
     ) -> (FetchOutcome, FetchFailures) {
         let wanted: Vec<FetchRequest> = queued.iter().map(QueuedMessage::fetch_request).collect();
-        let binds_by_content =
-            self.settings.duplicate_check && session.mailbox.provider.capabilities().identifies_messages_by_content;
+        let binds_by_content = self.binds_by_content(session);
         let memory = self.memory_budget.reservation(session.mailbox.provider, ctx.job.lane);
         let mut collector = MessageCollector::new(&self.engine, ctx, memory, binds_by_content, queued);
         let call = session.connector.fetch(&session.account, &wanted, &mut collector);

@@ -360,7 +360,9 @@ impl MailboxListing<'_> {
         }
         self.fetch(&mut unit, &wanted)?;
         let is_comparison_done = self.phase == ListingPhase::FullComparison && is_end;
-        if is_comparison_done || !missing.is_empty() || !page.folder_snapshots.is_empty() {
+        let binds_by_content = self.sync.binds_by_content(&self.session);
+        let may_be_elsewhere = binds_by_content && !page.removed_placements.is_empty();
+        if is_comparison_done || may_be_elsewhere || !missing.is_empty() || !page.folder_snapshots.is_empty() {
             self.enqueue_unique(&mut unit, &RemoveMissing { mailbox: self.mailbox() })?;
         }
         let found = wanted.len() as u64;
@@ -384,6 +386,7 @@ impl MailboxListing<'_> {
                 fully_placed: page.complete_placements,
                 unchanged: page.unchanged,
                 removed_placements: page.removed_placements,
+                binds_by_content,
                 snapshots: page.folder_snapshots,
                 cursors: page.cursors,
                 listing: state.is_listing.then_some(state.listing),

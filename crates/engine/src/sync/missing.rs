@@ -1,5 +1,8 @@
 //! What listings of a mailbox lack, and when it is removed. One answer that is too short must not delete mail.
 //!
+//! Where messages have no lasting ids, one that was moved, or whose folder was made anew, is missing here and new there. So
+//! nothing is removed before all new messages are fetched, and bound by their bytes to the emails that they are.
+//!
 //! A folder is missing once two listings lack it, some time apart. What is missing is removed at once if it is little. If
 //! it is much of the mailbox, that is doubted: nothing is removed until two comparisons of everything have agreed and a day
 //! has passed, or a person says that it is true.
@@ -29,6 +32,12 @@ const AGREEING_LOOKS: u64 = 2;
 
 /// Time between them.
 const LOOK_INTERVAL: Duration = Duration::from_secs(12 * 3600);
+
+/// How long what is missing waits for new messages to be fetched. One that cannot be fetched must not keep it for ever.
+const MAX_FETCH_WAIT: SignedDuration = SignedDuration::from_hours(24);
+
+/// The shortest and the longest time between two checks whether they are fetched.
+const FETCH_CHECK_DELAYS: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(30)];
 
 /// The folders that a page reports as missing.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -100,6 +109,15 @@ fn is_doubted(missing: u64, live: u64) -> bool {
     missing >= MIN_DOUBTED_MESSAGES && missing.saturating_mul(DOUBTED_FRACTION) > live
 }
 
+/// Returns how long to wait for new messages that may be what is missing, or `None` if that is known. The longer it takes,
+/// the longer it may take still.
+fn wait_for_fetches(missing: &MissingMail) -> Option<Duration> {
+    let waited = missing.now.duration_since(missing.missing_since?);
+    let [shortest, longest] = FETCH_CHECK_DELAYS;
+    let delay = Duration::try_from(waited / 10).unwrap_or_default().clamp(shortest, longest);
+    (missing.is_fetching && waited < MAX_FETCH_WAIT).then_some(delay)
+}
+
 /// Returns why removals are held back, and what follows, as a sentence without its full stop.
 pub fn explain_hold(held: &HeldRemovals) -> String {
     let until = held.since.checked_add(HOLD_TIME).unwrap_or(held.since).strftime("%Y-%m-%d %H:%M UTC");
@@ -119,6 +137,9 @@ impl Syncer {
         let Some(missing) = store.find_missing_mail(mailbox).await? else { return Ok(Completion::Done) };
         if missing.is_syncing {
             return Err(JobError::Deferred(LEASE_RETRY_DELAY));
+        }
+        if let Some(delay) = wait_for_fetches(&missing) {
+            return Err(JobError::Deferred(delay));
         }
         let decision = decide(&missing);
         let mut unit = ctx.write();
@@ -223,6 +244,8 @@ mod tests {
             held,
             placements,
             live_placements: 60,
+            missing_since: Some(at(99)),
+            is_fetching: false,
             unconfirmed_since: None,
         }
     }
@@ -272,6 +295,18 @@ mod tests {
             assert_eq!(decide(&missing(placements, held)), decision, "{placements} {held:?}");
         }
         assert_eq!(decide(&MissingMail { is_approved: true, ..missing(60, Some((0, 0))) }), Remove);
+    }
+
+    fn fetching(hours: i64) -> MissingMail {
+        MissingMail { is_fetching: true, missing_since: Some(at(100 - hours)), ..missing(1, None) }
+    }
+
+    #[test]
+    fn missing_mail_waits_a_day_for_new_messages() {
+        assert_eq!(wait_for_fetches(&missing(1, None)), None);
+        assert_eq!(wait_for_fetches(&fetching(0)), Some(Duration::from_millis(200)));
+        assert_eq!(wait_for_fetches(&fetching(23)), Some(Duration::from_secs(30)));
+        assert_eq!(wait_for_fetches(&fetching(24)), None);
     }
 
     #[test]

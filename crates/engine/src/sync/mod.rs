@@ -197,6 +197,11 @@ impl Syncer {
         Ok(Some(MailboxSession { mailbox, target, account, connector, scope }))
     }
 
+    /// Returns whether messages with the same bytes are one email, because the provider's ids do not tell.
+    fn binds_by_content(&self, session: &MailboxSession) -> bool {
+        self.settings.duplicate_check && session.mailbox.provider.capabilities().identifies_messages_by_content
+    }
+
     /// Records until when and why a mailbox is throttled, if it is for long.
     fn record_pause(&self, unit: &mut TenantUnit, mailbox: &Mailbox, e: &ConnectorError) {
         if let ConnectorError::Throttled { retry_after: Some(wait) } | ConnectorError::RateLimited(wait) = e

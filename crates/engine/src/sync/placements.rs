@@ -107,6 +107,7 @@ fn rows(placements: &PlacementsByMessage) -> PageRows {
         outdated_placements: placements.keys().cloned().collect(),
         unchanged: Vec::new(),
         removed_placements: Vec::new(),
+        binds_by_content: false,
         snapshots: Vec::new(),
         cursors: Cursors::new(),
         // It does not count for a comparison that is running: it may have been fetched before that began.

@@ -119,7 +119,14 @@ impl DemoFolder {
             ("server", vec![text("listen", &listen.to_string())]),
             // Only problems: a log that is not empty keeps the folder.
             ("log", vec![text("level", "warn")]),
-            ("sync", vec![text("interval", POLL_INTERVAL), text("seldom_interval", PUSHED_POLL_INTERVAL)]),
+            (
+                "sync",
+                vec![
+                    text("interval", POLL_INTERVAL),
+                    text("seldom_interval", PUSHED_POLL_INTERVAL),
+                    text("second_look", "1s"),
+                ],
+            ),
             ("providers.google", google),
             ("providers.microsoft", microsoft),
         ]

@@ -56,6 +56,7 @@ fn page(message: &str, cursor: &str) -> PageRows {
         outdated_placements: Vec::new(),
         unchanged: Vec::new(),
         removed_placements: vec![],
+        binds_by_content: false,
         snapshots: vec![],
         cursors: Cursors::from([(String::new(), cursor.into())]),
         listing: None,

@@ -78,6 +78,8 @@ async fn recreated_folder_is_matched_by_content() {
         app.sync().await;
         app.assert_equal().await;
         assert_eq!(app.count("emails").await, 4);
+        assert_eq!(app.count("events where type = 'email.restored'").await, 0);
+        assert_eq!(app.count("events where type = 'email.deleted'").await, 1);
         // Each once; or only what is new, where an id tells the rest.
         let fetched = if app.owner.server_has("OBJECTID") { 1 } else { 3 };
         assert_eq!(app.proxy.take_bodies(), fetched);

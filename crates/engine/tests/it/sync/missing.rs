@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use domain::Actor;
+use domain::{Actor, FolderRole, Provider};
 use domain::connector::{FolderSnapshot, ListingPage, SeenMessage};
 use engine::operations::{Invocation, Origin, mailboxes};
 use store::Dialect;
 use store::sql::sync::HeldRemovals;
 use store::testing::{TestDatabase, on_each_database};
+use testkit::app::ADDRESS;
 use testkit::pages::{folder, page, seen_message};
-use testkit::{AppOptions, ScriptedApp};
+use testkit::{AppOptions, ScriptedApp, ScriptedConnector, TestApp};
 
 /// A mailbox with so many messages in its archive, and one in its inbox.
 async fn with_archived(db: TestDatabase, count: usize) -> ScriptedApp {
@@ -234,6 +235,71 @@ async fn empty_comparison_removes_nothing_at_once() {
 
         assert_eq!(app.stored_emails().await.len(), 21);
         assert_eq!(held(&app).await.map(|held| held.messages), Some(21));
+        app.finish().await;
+    })
+    .await;
+}
+
+/// A mailbox whose messages are known by their bytes, with three of them in its inbox.
+async fn without_lasting_ids(db: TestDatabase) -> ScriptedApp {
+    let connector = ScriptedConnector::quiet(Provider::Imap);
+    let app = TestApp::new(db, AppOptions::default().scripted(&connector));
+    let tenant = app.create_tenant("acme").await;
+    let mailbox = app.add_mailbox(&tenant, Provider::Imap, ADDRESS).await;
+    let app = ScriptedApp { app, connector, tenant, mailbox };
+    // What is behind the last dot tells the bytes.
+    app.connector.on_message(|id| Some(format!("Subject: {0}\n\nhello {0}", id.rsplit('.').next()?).into()));
+    let folders = vec![folder("INBOX", Some(FolderRole::Inbox)), folder("Archive", None)];
+    app.connector.queue_changes(ListingPage { folders, is_last: false, ..page(vec![]) });
+    app.connector.queue_changes(page(renamed("1", "INBOX")));
+    app.sync().await;
+    assert_eq!(app.stored_emails().await.len(), 3);
+    app
+}
+
+/// The three messages under the ids that begin with this.
+fn renamed(prefix: &str, folder: &str) -> Vec<SeenMessage> {
+    ["a", "b", "c"].map(|content| seen_message(&format!("{prefix}.{content}"), folder, &[])).into()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn folder_made_anew_deletes_only_what_is_gone() {
+    on_each_database(|db| async move {
+        let app = without_lasting_ids(db).await;
+        let mut after = 0;
+        app.email_events(&mut after).await;
+
+        let left: Vec<SeenMessage> = renamed("2", "INBOX").into_iter().take(2).collect();
+        let uids = left.iter().map(|seen| seen.placement.uid.clone()).collect();
+        let snapshot = FolderSnapshot { folder: "INBOX".into(), uids };
+        app.connector.queue_changes(ListingPage { relisted: left, folder_snapshots: vec![snapshot], ..page(vec![]) });
+        app.sync().await;
+
+        assert_eq!(app.stored_emails().await.len(), 2);
+        assert_eq!(app.email_events(&mut after).await, ["email.deleted"]);
+        assert_eq!(app.count("placements where is_live and provider_message_id like '1.%'").await, 0);
+        assert_eq!(app.count("ledger where state = 'gone'").await, 3);
+        app.finish().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn move_without_lasting_ids_is_a_move() {
+    on_each_database(|db| async move {
+        let app = without_lasting_ids(db).await;
+        let mut after = 0;
+        app.email_events(&mut after).await;
+
+        // The removal is listed before the message is at its other place.
+        let removed_placements = renamed("1", "INBOX").into_iter().map(|seen| seen.placement).collect();
+        app.connector.queue_changes(ListingPage { removed_placements, is_last: false, ..page(vec![]) });
+        app.connector.queue_changes(page(renamed("2", "Archive")));
+        app.sync().await;
+
+        assert_eq!(app.email_events(&mut after).await, ["email.moved"; 3]);
+        assert_eq!(app.count("placements where is_live").await, 3);
+        assert_eq!(app.count("emails where deleted_at is null").await, 3);
         app.finish().await;
     })
     .await;

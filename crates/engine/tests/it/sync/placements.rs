@@ -82,6 +82,7 @@ async fn later_listing_wins_over_fetched_placements() {
             outdated_placements: vec!["m1".into()],
             unchanged: Vec::new(),
             removed_placements: Vec::new(),
+            binds_by_content: false,
             snapshots: Vec::new(),
             cursors: Cursors::new(),
             listing: None,

@@ -95,6 +95,7 @@ impl<'a> Cluster<'a> {
             .env("MAILROOM_SERVER__LISTEN", address.to_string())
             .env("MAILROOM_JOBS__LEASE", &lease)
             .env("MAILROOM_SYNC__LEASE", &lease)
+            .env("MAILROOM_SYNC__SECOND_LOOK", "1s")
             .env("MAILROOM_SYNC__LEADER_ELECTION", elects)
             .envs(self.redis.iter().map(|redis| ("MAILROOM_CACHE__URL", redis.url())));
         command

@@ -287,8 +287,9 @@ impl TenantUnit {
                      and l.mailbox_id = placements.mailbox_id and l.provider_message_id = placements.provider_message_id)
                  where tenant_id = $1 and mailbox_id = $2 and {of}"
             ),
-            params![self.tenant, mailbox, messages],
+            params![self.tenant, mailbox, messages.clone()],
         );
+        self.vanish_elsewhere(mailbox, messages);
         self.draft_changes();
     }
 }

@@ -51,6 +51,8 @@ pub struct PageRows {
     /// Messages that are unchanged, for the comparison in progress.
     pub unchanged: Vec<String>,
     pub removed_placements: Vec<Placement>,
+    /// A message that was removed may be seen again under another id, so its email is kept until that is known.
+    pub binds_by_content: bool,
     pub snapshots: Vec<FolderSnapshot>,
     pub cursors: Cursors,
     /// The number of the full comparison in progress; messages of the page are marked with it.
@@ -126,17 +128,22 @@ impl TenantUnit {
         if !page.excluded_folders.is_empty() {
             removals.push((in_folders(self.store.dialect()), params![page.excluded_folders.clone()]));
         }
-        removals.extend(self.removal_conditions(&page.removed_placements));
+        if !page.binds_by_content {
+            removals.extend(self.removal_conditions(&page.removed_placements));
+        }
         removals.extend(self.moved_away(&page.fully_placed, &page.messages));
         removals
     }
 
-    /// Returns the conditions for what a listing lacks.
+    /// Returns the conditions for what a listing lacks, or what may be elsewhere.
     fn absences(&self, page: &PageRows) -> Vec<VanishCondition> {
         let dialect = self.store.dialect();
         let mut absences = Vec::new();
         if !page.confirmed_missing_folders.is_empty() {
             absences.push((in_folders(dialect), params![page.confirmed_missing_folders.clone()]));
+        }
+        if page.binds_by_content {
+            absences.extend(self.removal_conditions(&page.removed_placements));
         }
         for FolderSnapshot { folder: id, uids } in &page.snapshots {
             // On PostgreSQL an empty list goes over as null.

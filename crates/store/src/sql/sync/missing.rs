@@ -53,6 +53,10 @@ pub struct MissingMail {
     pub placements: u64,
     /// All live placements, missing ones among them.
     pub live_placements: u64,
+    /// Since when the first of them is missing.
+    pub missing_since: Option<Timestamp>,
+    /// New messages are to be fetched, which may turn out to be what is missing.
+    pub is_fetching: bool,
     /// Since when the newest of the folders is missing that only one listing lacks.
     pub unconfirmed_since: Option<Timestamp>,
 }
@@ -66,7 +70,11 @@ impl TenantStore {
                     (select max(f.missing_since) from folders f
                      where f.tenant_id = $1 and f.mailbox_id = $2 and f.missing_looks = 1),
                     s.removals_held_since, s.removals_held, s.removals_looks, s.removals_look_at,
-                    s.removals_look_at <= mailroom_now()
+                    s.removals_look_at <= mailroom_now(),
+                    (select min(p.missing_since) from placements p
+                     where {FROM_PROVIDER} and p.missing_since is not null and p.is_live),
+                    exists (select 1 from ledger l where l.tenant_id = $1 and l.mailbox_id = $2
+                            and l.state in ('queued', 'processing') and l.email_id is null and not l.is_backfill)
              from sync_states s where s.tenant_id = $1 and s.mailbox_id = $2"
         );
         let Some(row) = self.query_one(sql, params![self.id, mailbox]).await? else { return Ok(None) };
@@ -79,6 +87,8 @@ impl TenantStore {
             placements,
             // Every row is read for it, so only if there is something to compare with.
             live_placements: if placements > 0 { self.count_live_placements(mailbox).await? } else { 0 },
+            missing_since: row.get(10)?,
+            is_fetching: row.get(11)?,
             unconfirmed_since: row.get(4)?,
         }))
     }
