@@ -267,6 +267,31 @@ async fn purged_email_is_not_fetched_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn new_revision_does_not_bring_a_deleted_email_back() {
+    on_each_database(|db| async move {
+        let app = ScriptedApp::new(db).await;
+        app.connector.fetches("d", "Subject: first\n\nold");
+        app.connector.queue_changes(page(vec![draft("1")]));
+        app.sync().await;
+        let mut unit = app.tenant.write();
+        unit.discard_email(app.tenant.list_email_ids(app.mailbox, 10).await.unwrap()[0]);
+        unit.commit().await.unwrap();
+        let mut after = 0;
+        app.email_events(&mut after).await;
+
+        app.connector.fetches("d", "Subject: second\n\nnew");
+        app.connector.queue_changes(page(vec![draft("2")]));
+        app.sync().await;
+
+        assert_eq!(app.count("emails where subject = 'second'").await, 1);
+        assert_eq!(app.stored_emails().await, []);
+        assert_eq!(app.email_events(&mut after).await, [""; 0]);
+        app.finish().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn scope_change_brings_and_removes_mail() {
     on_each_database(|db| async move {
         let app = ScriptedApp::new(db).await;
