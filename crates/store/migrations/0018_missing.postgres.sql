@@ -15,3 +15,11 @@ alter table sync_states
     add column removals_looks integer not null default 0,
     add column removals_look_at timestamptz,
     add column removals_approved boolean not null default false;
+
+-- A folder that an import made, and no provider: that a listing lacks it says nothing.
+alter table folders add column is_imported boolean not null default false;
+update folders set is_imported = true
+where exists (select 1 from placements p where p.tenant_id = folders.tenant_id and p.mailbox_id = folders.mailbox_id
+              and p.folder_id = folders.id and p.provider_message_id like 'sha256:%')
+  and not exists (select 1 from placements p where p.tenant_id = folders.tenant_id and p.mailbox_id = folders.mailbox_id
+                  and p.folder_id = folders.id and p.provider_message_id not like 'sha256:%');

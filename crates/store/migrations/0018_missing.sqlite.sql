@@ -19,3 +19,11 @@ alter table sync_states add column removals_approved integer not null default 0;
 -- Few messages are missing at any time, which the planner cannot know of an empty index.
 insert into sqlite_stat1 (tbl, idx, stat) values ('placements', 'placements_missing', '100 50 20');
 analyze sqlite_schema;
+
+-- A folder that an import made, and no provider: that a listing lacks it says nothing.
+alter table folders add column is_imported integer not null default 0;
+update folders set is_imported = true
+where exists (select 1 from placements p where p.tenant_id = folders.tenant_id and p.mailbox_id = folders.mailbox_id
+              and p.folder_id = folders.id and p.provider_message_id like 'sha256:%')
+  and not exists (select 1 from placements p where p.tenant_id = folders.tenant_id and p.mailbox_id = folders.mailbox_id
+                  and p.folder_id = folders.id and p.provider_message_id not like 'sha256:%');

@@ -33,7 +33,7 @@ impl TenantStore {
         }
         let mut unit = self.write();
         unit.unit.insert(Insert {
-            into: "folders (id, tenant_id, mailbox_id, provider_folder_id, name, delimiter, name_key, last_segment_key, created_at)".into(),
+            into: "folders (id, tenant_id, mailbox_id, provider_folder_id, name, delimiter, name_key, last_segment_key, is_imported, created_at)".into(),
             columns: &[
                 ("id", ColumnType::Uuid),
                 ("tenant_id", ColumnType::Uuid),
@@ -43,7 +43,7 @@ impl TenantStore {
                 ("last_segment_key", ColumnType::Text),
             ],
             rows: missing.into_iter().map(|name| self.folder_row(mailbox, name)).collect(),
-            select: "u.id, u.tenant_id, u.mailbox_id, u.name, u.name, '/', u.name_key, u.last_segment_key, mailroom_now()"
+            select: "u.id, u.tenant_id, u.mailbox_id, u.name, u.name, '/', u.name_key, u.last_segment_key, true, mailroom_now()"
                 .into(),
             join_where: "",
             on_conflict: "on conflict do nothing".into(),

@@ -52,8 +52,8 @@ impl TenantStore {
             .collect()
     }
 
-    /// Finds emails with these contents that lack bytes. An ingest of the same bytes under another name completes them.
-    pub async fn find_unfinished_emails(
+    /// Finds the emails that have these contents.
+    pub async fn find_emails_by_content(
         &self,
         mailbox: MailboxId,
         contents: Vec<Sha256>,
@@ -64,20 +64,20 @@ impl TenantStore {
             any(dialect, "raw_sha256", 3)
         );
         let rows = self.query(sql, params![self.id, mailbox, contents]).await?;
-        let known = rows.iter().map(|row| Ok((row.get(0)?, row.get(1)?)));
-        let mut known: HashMap<Sha256, EmailId> = known.collect::<Result<_, StoreError>>()?;
-        if !known.is_empty() {
-            // Seldom, and not by a join: that would be planned for every partition of emails.
-            let sql = format!(
-                "select id from emails where tenant_id = $1 and processing_status = 'failed' and {}",
-                any(dialect, "id", 2)
-            );
-            let ids: Vec<EmailId> = known.values().copied().collect();
-            let rows = self.query(sql, params![self.id, ids]).await?;
-            let unfinished: HashSet<EmailId> = rows.iter().map(|row| row.get(0)).collect::<Result<_, _>>()?;
-            known.retain(|_, email| unfinished.contains(email));
+        rows.iter().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()
+    }
+
+    /// Finds those of the emails that lack bytes. An ingest of the same bytes under another name completes them.
+    pub async fn find_unfinished_emails(&self, emails: Vec<EmailId>) -> Result<HashSet<EmailId>, StoreError> {
+        if emails.is_empty() {
+            return Ok(HashSet::new());
         }
-        Ok(known)
+        // Seldom, and not by a join: that would be planned for every partition of emails.
+        let sql = format!(
+            "select id from emails where tenant_id = $1 and processing_status = 'failed' and {}",
+            any(self.store.dialect(), "id", 2)
+        );
+        self.query(sql, params![self.id, emails]).await?.iter().map(|row| row.get(0)).collect()
     }
 }
 

@@ -144,7 +144,8 @@ impl Engine {
         // These are repaired, not added: one that was removed meanwhile stays removed.
         let repaired = ids_from(&hashed, |source| matches!(source, MessageSource::Stored { .. }));
         let mut new = only_new(hashed, &known);
-        complete_unfinished(&store, mailbox.id, &mut new).await?;
+        let known_contents = complete_unfinished(&store, mailbox.id, &mut new).await?;
+        let bound: Vec<String> = new.iter().filter_map(|new| new.imported_copy_of(&known_contents)).collect();
         let fetched = ids_from(&new, |source| matches!(source, MessageSource::Provider(_)));
         let listed: Vec<(String, Option<String>)> = new.iter().filter_map(HashedMessage::listed).collect();
         let revised: Vec<EmailId> = new.iter().filter(|new| new.is_revised).filter_map(|new| new.email).collect();
@@ -171,7 +172,7 @@ impl Engine {
         unit.keep_referenced_blobs(shared);
         let recorded = (!emails.is_empty()).then(|| unit.record_emails(emails, &revised));
         if !placements.is_empty() {
-            unit.record_placements(&placements);
+            unit.record_imported_placements(mailbox.id, &placements, bound);
         }
         if !fetched.is_empty() {
             unit.bind_placements(mailbox.id, fetched);
@@ -312,6 +313,12 @@ impl HashedMessage {
         Some((fetched.message.clone(), fetched.listed_revision.clone()))
     }
 
+    /// Returns the id of an imported message whose bytes another message of the mailbox has as well.
+    fn imported_copy_of(&self, known_contents: &HashSet<Sha256>) -> Option<String> {
+        let is_imported = matches!(self.message.source, MessageSource::File { .. });
+        (is_imported && known_contents.contains(&self.content_key)).then(|| self.provider_message_id.clone())
+    }
+
     fn placement(&self, mailbox: &Mailbox) -> Option<NewPlacement> {
         let MessageSource::File { folder, flags } = &self.message.source else { return None };
         Some(NewPlacement {
@@ -361,19 +368,26 @@ fn only_new(hashed: Vec<HashedMessage>, known: &HashMap<String, LedgerEntry>) ->
 }
 
 /// Assigns messages to unfinished emails of the same content: the bytes may be stored in part under the id of a message
-/// that is gone.
-async fn complete_unfinished(store: &TenantStore, mailbox: MailboxId, new: &mut [HashedMessage]) -> anyhow::Result<()> {
+/// that is gone. Returns the contents that the mailbox knows.
+async fn complete_unfinished(
+    store: &TenantStore,
+    mailbox: MailboxId,
+    new: &mut [HashedMessage],
+) -> anyhow::Result<HashSet<Sha256>> {
     let contents: Vec<Sha256> = new.iter().filter(|new| new.email.is_none()).map(|new| new.content_key).collect();
     if contents.is_empty() {
-        return Ok(());
+        return Ok(HashSet::new());
     }
-    let mut unfinished =
-        store.find_unfinished_emails(mailbox, contents).await.context("looking up emails without bytes")?;
+    let mut unfinished = store.find_emails_by_content(mailbox, contents).await.context("looking up known contents")?;
+    let known_contents = unfinished.keys().copied().collect();
+    let emails = unfinished.values().copied().collect();
+    let without_bytes = store.find_unfinished_emails(emails).await.context("looking up emails without bytes")?;
+    unfinished.retain(|_, email| without_bytes.contains(email));
     for new in new.iter_mut().filter(|new| new.email.is_none()) {
         // The first of several; the others bind to the same email by content.
         new.email = unfinished.remove(&new.content_key);
     }
-    Ok(())
+    Ok(known_contents)
 }
 
 /// Marks bytes that did not reach blob storage as missing; a later attempt fills them in. Returns whether any are.

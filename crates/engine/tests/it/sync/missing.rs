@@ -9,7 +9,7 @@ use store::Dialect;
 use store::sql::sync::HeldRemovals;
 use store::testing::{TestDatabase, on_each_database};
 use testkit::app::ADDRESS;
-use testkit::pages::{folder, page, seen_message};
+use testkit::pages::{folder, page, placement, seen_message};
 use testkit::{AppOptions, ScriptedApp, ScriptedConnector, TestApp};
 
 /// A mailbox with so many messages in its archive, and one in its inbox.
@@ -300,6 +300,33 @@ async fn move_without_lasting_ids_is_a_move() {
         assert_eq!(app.email_events(&mut after).await, ["email.moved"; 3]);
         assert_eq!(app.count("placements where is_live").await, 3);
         assert_eq!(app.count("emails where deleted_at is null").await, 3);
+        app.finish().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn import_restores_what_the_provider_has_removed() {
+    on_each_database(|db| async move {
+        let app = without_lasting_ids(db).await;
+        let removed_placements = vec![placement("1.a", "INBOX")];
+        app.connector.queue_changes(ListingPage { removed_placements, ..page(vec![]) });
+        app.sync().await;
+        assert_eq!(app.stored_emails().await.len(), 2);
+        let mut after = 0;
+        app.email_events(&mut after).await;
+
+        app.import(&app.tenant, ADDRESS, "Imported", ["Subject: a\n\nhello a"]).await;
+
+        assert_eq!(app.stored_emails().await.len(), 3);
+        assert_eq!(app.email_events(&mut after).await, ["email.restored"]);
+        // Its provider has no such folder, and never had.
+        app.connector.on_changes(|account, _| {
+            assert!(account.folders.iter().all(|folder| folder.name != "Imported"));
+            page(vec![]).into()
+        });
+        app.sync().await;
+        assert_eq!(app.stored_emails().await.len(), 3);
         app.finish().await;
     })
     .await;

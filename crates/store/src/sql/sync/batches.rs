@@ -112,7 +112,7 @@ impl SystemStore {
             "select tenant_id, mailbox_id, provider_folder_id, name, uid_validity, is_in_scope, role, delimiter,
                     missing_since from folders
              where (tenant_id, mailbox_id) in (select tenant_id, mailbox_id from {these})
-               and provider_folder_id is not null and gone_at is null"
+               and gone_at is null and not is_imported"
         );
         for row in self.query(sql, params).await? {
             let folder = KnownFolder {

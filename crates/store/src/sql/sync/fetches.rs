@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::super::events::{EVENT_STEP, IMAGE_STEP, INTO_DRAFTS, image};
 use crate::sql::any;
-use crate::sql::ingest::NewEmail;
+use crate::sql::ingest::{NewEmail, NewPlacement};
 use crate::unit::{Insert, InsertBatching};
 use crate::value::ColumnType;
 use crate::{Dialect, Precondition, StoreError, TenantStore, TenantUnit, params};
@@ -263,8 +263,26 @@ impl TenantUnit {
         self.unit.op(sql, params![self.tenant, mailbox, given]);
     }
 
-    /// Binds the placements of these messages to their emails, with events for existing emails that change by it.
-    pub fn bind_placements(&mut self, mailbox: MailboxId, messages: Vec<String>) {
+    /// Records placements of imported messages. `bound` are those whose emails were there before: they are restored if their
+    /// provider has removed them, for an import is a placement of its own.
+    pub fn record_imported_placements(
+        &mut self,
+        mailbox: MailboxId,
+        placements: &[NewPlacement],
+        bound: Vec<String>,
+    ) {
+        let has_bound = !bound.is_empty();
+        if has_bound {
+            self.draft_bound_images(mailbox, bound);
+        }
+        self.record_placements(placements);
+        if has_bound {
+            self.draft_changes();
+        }
+    }
+
+    /// Drafts images of the emails of these messages, but not of emails that this unit was the first to bring.
+    fn draft_bound_images(&mut self, mailbox: MailboxId, messages: Vec<String>) {
         let dialect = self.store.dialect();
         let unit = self.draft_id();
         let of = any(dialect, "provider_message_id", 3);
@@ -278,8 +296,14 @@ impl TenantUnit {
                 image(dialect, "e"),
                 received = EventType::EmailReceived,
             ),
-            params![self.tenant, mailbox, messages.clone(), unit],
+            params![self.tenant, mailbox, messages, unit],
         );
+    }
+
+    /// Binds the placements of these messages to their emails, with events for existing emails that change by it.
+    pub fn bind_placements(&mut self, mailbox: MailboxId, messages: Vec<String>) {
+        self.draft_bound_images(mailbox, messages.clone());
+        let of = any(self.store.dialect(), "provider_message_id", 3);
         self.unit.op(
             format!(
                 "update placements set email_id = (

@@ -253,7 +253,7 @@ impl TenantUnit {
                 "on conflict ({key}) do update set name = excluded.name, name_key = excluded.name_key,
                     last_segment_key = excluded.last_segment_key, role = excluded.role, delimiter = excluded.delimiter,
                     uid_validity = excluded.uid_validity, is_in_scope = excluded.is_in_scope, gone_at = null,
-                    missing_since = null, missing_looks = 0"
+                    missing_since = null, missing_looks = 0, is_imported = false"
             )
             .into(),
             batching: InsertBatching::Many,
