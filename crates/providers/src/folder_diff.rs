@@ -10,8 +10,5 @@ pub fn diff_folders(known: &[KnownFolder], now: Vec<ListedFolder>) -> (Vec<Liste
 }
 
 fn is_unchanged(known: &KnownFolder, folder: &ListedFolder) -> bool {
-    known.id == folder.id
-        && known.name == folder.name
-        && known.role == folder.role
-        && known.missing_since.is_none()
+    known.id == folder.id && known.name == folder.name && known.role == folder.role && known.missing_since.is_none()
 }

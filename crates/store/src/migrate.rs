@@ -101,27 +101,9 @@ const MIGRATIONS: &[Migration] = &[
     },
     Migration {
         version: 15,
-        name: "own_trouble",
-        sqlite: include_str!("../migrations/0015_own_trouble.sqlite.sql"),
-        postgres: include_str!("../migrations/0015_own_trouble.postgres.sql"),
-    },
-    Migration {
-        version: 16,
-        name: "erased_mail",
-        sqlite: include_str!("../migrations/0016_erased_mail.sqlite.sql"),
-        postgres: include_str!("../migrations/0016_erased_mail.postgres.sql"),
-    },
-    Migration {
-        version: 17,
-        name: "restored_and_unregistered",
-        sqlite: include_str!("../migrations/0017_restored_and_unregistered.sqlite.sql"),
-        postgres: include_str!("../migrations/0017_restored_and_unregistered.postgres.sql"),
-    },
-    Migration {
-        version: 18,
-        name: "missing",
-        sqlite: include_str!("../migrations/0018_missing.sqlite.sql"),
-        postgres: include_str!("../migrations/0018_missing.postgres.sql"),
+        name: "trust",
+        sqlite: include_str!("../migrations/0015_trust.sqlite.sql"),
+        postgres: include_str!("../migrations/0015_trust.postgres.sql"),
     },
 ];
 

@@ -17,6 +17,9 @@ use crate::{Engine, Progress};
 /// is left of a disk, and must not be downloaded all the time.
 const STORAGE_REPLAY_DELAY: Duration = Duration::from_secs(6 * 3600);
 
+/// When emails are completed that were left although storage took a probe.
+const INCOMPLETE_RETRY_DELAY: Duration = Duration::from_secs(60);
+
 impl RunnableJob for RetryBlobs {
     type Services = Engine;
 
@@ -28,13 +31,19 @@ impl RunnableJob for RetryBlobs {
             return Err(trouble.into_job_error(ctx.store.clock().now()));
         }
         let store = ctx.store.tenant(ctx.tenant());
+        let mut left = 0;
         for mailbox in store.list_incomplete_mailboxes().await? {
             ctx.report_progress();
-            complete_mailbox(&engine, &store, mailbox).await?;
+            left += complete_mailbox(&engine, &store, mailbox).await?;
         }
         let letters = DeadFetches::OfStorage { age: STORAGE_REPLAY_DELAY };
         ctx.store.system().replay_dead_fetches(ctx.tenant(), letters).await?;
         engine.notify_workers().await;
+        if left > 0 {
+            // Storage went away again, or something else was storing them at the same time.
+            let reason = format!("{left} emails could not be completed yet");
+            return Err(JobError::Waiting { delay: INCOMPLETE_RETRY_DELAY, reason });
+        }
         Ok(Completion::Done)
     }
 }
@@ -49,9 +58,10 @@ async fn request_for_all(ctx: &JobContext) -> Result<Completion, JobError> {
     Ok(Completion::Done)
 }
 
-/// Completes emails from their originals, and requests the messages of those whose originals are missing too.
-async fn complete_mailbox(engine: &Engine, store: &TenantStore, mailbox: MailboxId) -> anyhow::Result<()> {
-    let Some(mailbox) = store.find_mailbox(&mailbox.to_string()).await?.map(Arc::new) else { return Ok(()) };
+/// Completes emails from their originals, and requests the messages of those whose originals are missing too. Returns how many
+/// were left that have their originals.
+async fn complete_mailbox(engine: &Engine, store: &TenantStore, mailbox: MailboxId) -> anyhow::Result<u64> {
+    let Some(mailbox) = store.find_mailbox(&mailbox.to_string()).await?.map(Arc::new) else { return Ok(0) };
     let repaired = engine.retry_blobs(store, &mailbox, &Progress::default()).await;
     let repaired = repaired.with_context(|| format!("mailbox {}", mailbox.id))?;
     if repaired.completed > 0 {
@@ -63,5 +73,5 @@ async fn complete_mailbox(engine: &Engine, store: &TenantStore, mailbox: Mailbox
     if repaired.without_original > 0 && mailbox.provider.capabilities().is_remote && mailbox.is_sync_enabled() {
         engine.fetch_failed(store.id, mailbox.id, FailedMessages::WithoutBytes).await?;
     }
-    Ok(())
+    Ok(repaired.incomplete)
 }

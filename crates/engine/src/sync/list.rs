@@ -486,8 +486,10 @@ impl MailboxListing<'_> {
         page: &ListingPage,
         folders: &[(ListedFolder, bool)],
     ) -> Result<HashMap<String, bool>, ListingError> {
-        let lists_messages =
-            !page.seen.is_empty() || !page.relisted.is_empty() || !page.flags_only.is_empty() || !page.id_only.is_empty();
+        let lists_messages = !page.seen.is_empty()
+            || !page.relisted.is_empty()
+            || !page.flags_only.is_empty()
+            || !page.id_only.is_empty();
         if !lists_messages && folders.is_empty() {
             return Ok(HashMap::new());
         }

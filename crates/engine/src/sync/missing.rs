@@ -252,7 +252,8 @@ mod tests {
 
     #[test]
     fn second_look_confirms_only_after_its_time() {
-        let account = account(vec![known("a", None, None), known("b", None, Some(at(1))), known("c", None, Some(at(2)))]);
+        let account =
+            account(vec![known("a", None, None), known("b", None, Some(at(1))), known("c", None, Some(at(2)))]);
 
         let sorted =
             MissingFolders::of(&lacking(&["a", "b", "c"]), &account, at(2), Duration::from_secs(3600)).unwrap();

@@ -32,8 +32,8 @@ use store::sql::sync::OpenMailbox;
 use store::{TenantStore, TenantUnit};
 
 pub use fetch::FetchEmails;
-pub use poll::{MAX_MAILBOXES_PER_POLL, PollMailboxes};
 pub use missing::explain_hold;
+pub use poll::{MAX_MAILBOXES_PER_POLL, PollMailboxes};
 pub use requests::{
     FetchFailed, FetchForgotten, ListHistory, ListMailbox, RemoveMissing, StopWatch, SyncMailbox, WatchMailbox,
 };

@@ -69,7 +69,8 @@ fn restore_brings_back_everything() {
         assert_eq!(done.objects()[0]["objects"], 2);
         restored.assert_whole();
         assert_eq!(facts(&restored), facts(mailroom));
-        let told = "select cast(count(*) as text) from events where type = 'installation.restored' and seq > 1000000000000";
+        let told =
+            "select cast(count(*) as text) from events where type = 'installation.restored' and seq > 1000000000000";
         assert_eq!((restored.select(told), mailroom.select(told)), (vec!["2".to_owned()], vec!["0".to_owned()]));
         restored.ok(&["tenant", "list"]);
         assert_eq!(restored.select(told), ["2"], "they are told once");

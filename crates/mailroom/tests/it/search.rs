@@ -41,8 +41,8 @@ const EMAIL_MORE: [&str; 1] = ["deleted_at"];
 const ATTACHMENT: [&str; 8] =
     ["id", "filename", "content_type", "size_bytes", "sha256", "inline", "content_id", "status"];
 const ATTACHMENT_MORE: [&str; 2] = ["sniffed_type", "md5"];
-const LISTED: [&str; 8] =
-    ["id", "mailbox_id", "subject", "from", "received_at", "folders", "has_attachments", "snippet"];
+const LISTED: [&str; 9] =
+    ["id", "mailbox_id", "subject", "from", "received_at", "folders", "has_attachments", "deleted_at", "snippet"];
 
 const WITH_ATTACHMENT: &str = "From: Ann <Ann@acme.test>\r\nTo: Bob <bob@acme.test>, eve@acme.test\r\nCc: c@acme.test\r\n\
     Reply-To: r@acme.test\r\nSubject: Report\r\nMessage-ID: <1@acme.test>\r\nDate: Tue, 02 Jan 2024 12:00:00 +0100\r\n\

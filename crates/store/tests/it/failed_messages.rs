@@ -32,7 +32,7 @@ async fn older_failed_messages_are_queued_once_more() {
         }
         set_back(&db, 14).await;
 
-        assert_eq!(db.second_store().migrate().await.unwrap()[0], "own_trouble");
+        assert_eq!(db.second_store().migrate().await.unwrap(), ["trust"]);
 
         let queued = db.rows("select provider_message_id from ledger where state = 'queued' and reason is null").await;
         let queued: Vec<String> = queued.iter().map(|row| row.get(0).unwrap()).collect();

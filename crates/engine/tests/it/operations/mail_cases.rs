@@ -46,7 +46,8 @@ async fn on_mailbox(operation: &Operation, subject: &Subject<'_>) -> Result<(), 
         "mailbox.resume" => mailboxes::resume(&call, tenant, mailbox.id, ResumeRequest::default()).await,
         "mailbox.sync" => mailboxes::sync(&call, tenant, mailbox.id).await,
         "mailbox.apply_removals" => {
-            let held = format!("update sync_states set removals_held_since = updated_at where mailbox_id = '{}'", mailbox.id);
+            let held =
+                format!("update sync_states set removals_held_since = updated_at where mailbox_id = '{}'", mailbox.id);
             subject.app.db.run(&held).await;
             mailboxes::apply_removals(&call, tenant, mailbox.id).await
         }

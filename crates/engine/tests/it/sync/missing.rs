@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use domain::{Actor, FolderRole, Provider};
 use domain::connector::{FolderSnapshot, ListingPage, SeenMessage};
+use domain::{Actor, FolderRole, Provider};
 use engine::operations::{Invocation, Origin, mailboxes};
 use store::Dialect;
 use store::sql::sync::HeldRemovals;
@@ -117,10 +117,8 @@ async fn returning_folder_keeps_the_backfill_limit() {
         app.connector.queue_changes(without(&["Archive"])).queue_changes(without(&["Archive"]));
         app.sync().await;
 
-        let ancient = SeenMessage {
-            received_at: Some(jiff::Timestamp::UNIX_EPOCH),
-            ..seen_message("ancient", "Archive", &[])
-        };
+        let ancient =
+            SeenMessage { received_at: Some(jiff::Timestamp::UNIX_EPOCH), ..seen_message("ancient", "Archive", &[]) };
         let mut back = archive_is_back(3);
         back.seen.push(ancient.clone());
         let all = everything(3).into_iter().chain([ancient]).collect();

@@ -113,8 +113,8 @@ pub fn explain(mailroom: &TestInstallation, differences: &[String]) -> Vec<Strin
     let mut explained = Vec::new();
     for difference in differences.iter().take(6) {
         let words: Vec<&str> = difference.split_whitespace().collect();
-        let Some(at) = words.iter().position(|word| *word == "in") else { continue };
-        let (message, folder, address) = (words[at - 1], words[at + 1], words[1]);
+        let Some([message, _, folder]) = words.windows(3).find(|words| words[1] == "in") else { continue };
+        let address = words[1];
         explained.push(difference.clone());
         explained.extend(mailroom.select(&format!(
             "select {} from folders f {} where m.address = '{address}' and f.provider_folder_id = '{folder}'",

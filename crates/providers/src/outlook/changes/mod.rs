@@ -198,8 +198,7 @@ impl ChangeCollector<'_> {
     /// Chooses the folders that this round follows.
     async fn plan_round(&mut self) -> Result<(), ConnectorError> {
         let now = SystemClock.now();
-        let is_folder_listing_due =
-            self.round.is_folder_listing_due(now) || self.client.account.has_missing_folders();
+        let is_folder_listing_due = self.round.is_folder_listing_due(now) || self.client.account.has_missing_folders();
         // Only a sweep finds deletions in a stuck folder.
         if self.round.is_sweep_due(now, self.client.account.sweep_since)
             || (is_folder_listing_due && self.has_stuck_folder())

@@ -265,12 +265,7 @@ impl TenantUnit {
 
     /// Records placements of imported messages. `bound` are those whose emails were there before: they are restored if their
     /// provider has removed them, for an import is a placement of its own.
-    pub fn record_imported_placements(
-        &mut self,
-        mailbox: MailboxId,
-        placements: &[NewPlacement],
-        bound: Vec<String>,
-    ) {
+    pub fn record_imported_placements(&mut self, mailbox: MailboxId, placements: &[NewPlacement], bound: Vec<String>) {
         let has_bound = !bound.is_empty();
         if has_bound {
             self.draft_bound_images(mailbox, bound);

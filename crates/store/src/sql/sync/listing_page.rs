@@ -529,7 +529,8 @@ impl TenantUnit {
 }
 
 /// Placements at the provider: imported mail has none there, though it may be in a folder of the same name.
-pub(super) const FROM_PROVIDER: &str = "p.tenant_id = $1 and p.mailbox_id = $2 and p.provider_message_id not like 'sha256:%'";
+pub(super) const FROM_PROVIDER: &str =
+    "p.tenant_id = $1 and p.mailbox_id = $2 and p.provider_message_id not like 'sha256:%'";
 
 /// Returns the condition for placements in the folders that `$3` lists.
 pub(super) fn in_folders(dialect: Dialect) -> String {
