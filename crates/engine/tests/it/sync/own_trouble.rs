@@ -9,7 +9,7 @@ use domain::connector::SeenMessage;
 use engine::archive::repair::RetryBlobs;
 use engine::storage_health::StoragePart;
 use store::Location;
-use store::sql::jobs::{JobScope, ReplayOptions, StartTime};
+use store::sql::jobs::{JobScope, ReplayOptions, StartTime, WaitReason};
 use store::testing::{TestDatabase, on_each_database, run_sql};
 use testkit::pages::{page, seen_message};
 use testkit::{AppOptions, MailboxOperations, ScriptedApp, wait_until};
@@ -150,7 +150,7 @@ async fn nothing_is_fetched_while_the_disk_is_away() {
         assert_eq!(app.count("jobs where kind = 'fetch_emails' and attempt = 0").await, 2);
         let job = app.db.rows("select id from jobs where kind = 'fetch_emails'").await[0].get(0).unwrap();
         let why = app.db.store.system().diagnose_job(job).await.unwrap().unwrap();
-        let why: Vec<String> = why.reasons.iter().map(|reason| reason.sentence()).collect();
+        let why: Vec<String> = why.reasons.iter().map(WaitReason::sentence).collect();
         assert!(why.iter().any(|why| why.contains("the disk of the data folder cannot be written")), "{why:?}");
 
         outage.end();
