@@ -35,9 +35,10 @@ bench: ## measure ingest, search and jobs with the shipped profile and durable d
 facts: ## compare our parser with a second one over a corpus of mail
 	@scripts/facts.sh $(ARGS)
 
-docs: ## write the pages that are generated from code (docs/metrics.md, docs/events.md)
+docs: ## write the pages that are generated from code (docs/metrics.md, docs/events.md, docs/sql-schema.md)
 	@cargo run --quiet -p domain --example metrics_page >docs/metrics.md.new && mv docs/metrics.md.new docs/metrics.md
 	@cargo run --quiet -p domain --example events_page >docs/events.md.new && mv docs/events.md.new docs/events.md
+	@cargo run --quiet -p store --example sql_schema_page >docs/sql-schema.md.new && mv docs/sql-schema.md.new docs/sql-schema.md
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

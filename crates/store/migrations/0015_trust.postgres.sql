@@ -61,3 +61,17 @@ where exists (select 1 from placements p where p.tenant_id = folders.tenant_id a
               and p.folder_id = folders.id and p.provider_message_id like 'sha256:%')
   and not exists (select 1 from placements p where p.tenant_id = folders.tenant_id and p.mailbox_id = folders.mailbox_id
                   and p.folder_id = folders.id and p.provider_message_id not like 'sha256:%');
+
+-- What each login of mailroom_tenant_reader and mailroom_all_reader reads. Only mailroom_system sees and writes it: see each_time/6_sql_readers.
+create table sql_readers (
+    login text not null,
+    -- Nothing: the rows of all tenants.
+    tenant_id uuid references tenants (id),
+    -- 0: until it is revoked. Else of a `mailroom sql`, whose login reads for this transaction, which is never committed.
+    transaction_id bigint not null default 0,
+    -- Whether Mailroom made the login, and so may drop it. Other installations on the server may use it too.
+    makes_login boolean not null default false,
+    created_at timestamptz not null,
+    primary key (login, transaction_id)
+);
+create index sql_readers_tenant on sql_readers (tenant_id);

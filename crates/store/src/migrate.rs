@@ -1,11 +1,13 @@
 //! Brings a database to the schema that this program knows. Forward only; safe when two processes try at once.
 
+use std::collections::BTreeMap;
+
 use domain::Sha256;
 
 use crate::failpoint::{self, Effect};
 use crate::postgres::{Postgres, partitions, roles};
 use crate::sqlite::Sqlite;
-use crate::{Dialect, StoreError, postgres, restored, sqlite};
+use crate::{Dialect, StoreError, postgres, restored, sqlite, views};
 
 struct Migration {
     version: u32,
@@ -113,6 +115,8 @@ const OWNED_BY_SYSTEM_AFTER: u32 = 3;
 /// The advisory lock of migrations: any number that no other program is likely to lock, the same in every Mailroom.
 const MIGRATION_LOCK: i64 = 0x6d61_696c_726f_6f6d;
 
+const LIST_SQLITE_VIEWS: &str = "select name, sql from sqlite_schema where type = 'view' and name glob 'mailroom_*'";
+
 const CREATE_MIGRATIONS_TABLE: &str = "create table if not exists schema_migrations (
     version integer primary key, name text not null, checksum text not null, applied_at text not null)";
 
@@ -124,8 +128,8 @@ pub fn latest_version() -> u32 {
 /// Identifies the PostgreSQL schema that this program makes in the given month.
 #[cfg(feature = "testing")]
 pub(crate) fn postgres_fingerprint(month: &str) -> Sha256 {
-    let mut texts = vec![month, CREATE_MIGRATIONS_TABLE];
-    texts.extend(MIGRATIONS.iter().map(|migration| migration.postgres));
+    let mut texts = vec![month.to_owned(), CREATE_MIGRATIONS_TABLE.to_owned()];
+    texts.extend(MIGRATIONS.iter().map(|migration| migration.postgres.to_owned()));
     texts.extend(roles::texts());
     Sha256::of(texts.join("\0").as_bytes())
 }
@@ -193,6 +197,28 @@ fn version(rows: &[crate::value::Row]) -> Result<u32, StoreError> {
     u32::try_from(version).map_err(|_| StoreError::corrupt("the schema version is not a number"))
 }
 
+/// Returns whether the file has the views of this program, and no others under our names.
+async fn has_sqlite_views(db: &Sqlite) -> Result<bool, StoreError> {
+    let rows = db.query(LIST_SQLITE_VIEWS.into(), vec![]).await?;
+    let found = rows.iter().map(|row| Ok((row.get(0)?, row.get(1)?)));
+    let found = found.collect::<Result<BTreeMap<String, String>, StoreError>>()?;
+    let wanted = views::sqlite_definitions().into_iter().map(|(name, text)| (name.to_owned(), text));
+    Ok(found == wanted.collect())
+}
+
+/// Makes the views of this program. They are no part of the numbered migrations, and away while those run: SQLite refuses some
+/// changes of a table that a view shows.
+fn state_sqlite_views(connection: &rusqlite::Connection) -> Result<(), StoreError> {
+    views::sqlite_definitions().iter().try_for_each(|(_, text)| run(connection, text))
+}
+
+fn drop_sqlite_views(connection: &rusqlite::Connection) -> Result<(), StoreError> {
+    let names = connection.prepare(LIST_SQLITE_VIEWS).and_then(|mut statement| {
+        statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<Vec<String>>>()
+    });
+    names.map_err(sqlite::error)?.iter().try_for_each(|name| run(connection, &format!("drop view \"{name}\"")))
+}
+
 /// Applies the missing migrations and returns their names.
 pub(crate) async fn sqlite(db: &Sqlite) -> Result<Vec<&'static str>, StoreError> {
     let is_restored = restored::marked_backup(db.path()).map_err(|e| StoreError::other(e.to_string()))?.is_some();
@@ -203,7 +229,10 @@ pub(crate) async fn sqlite(db: &Sqlite) -> Result<Vec<&'static str>, StoreError>
             .iter()
             .map(|row: &crate::value::Row| Ok((u32::try_from(row.get::<i64>(0)?).unwrap_or(0), row.get(1)?)))
             .collect::<Result<AppliedMigrations, StoreError>>()?;
-        return missing(&applied, |migration| migration.sqlite).map(|_| Vec::new());
+        missing(&applied, |migration| migration.sqlite)?;
+        if has_sqlite_views(db).await? {
+            return Ok(Vec::new());
+        }
     }
     let (connection, path) = (db.migration_connection()?, db.path().to_owned());
     tokio::task::spawn_blocking(move || {
@@ -217,6 +246,7 @@ pub(crate) async fn sqlite(db: &Sqlite) -> Result<Vec<&'static str>, StoreError>
             })
             .map_err(sqlite::error)?;
         let pending = missing(&applied, |migration| migration.sqlite)?;
+        drop_sqlite_views(&connection)?;
         for migration in pending {
             run(&connection, migration.sqlite)?;
             connection
@@ -226,6 +256,7 @@ pub(crate) async fn sqlite(db: &Sqlite) -> Result<Vec<&'static str>, StoreError>
                 )
                 .map_err(sqlite::error)?;
         }
+        state_sqlite_views(&connection)?;
         if is_restored {
             run(&connection, &restored::renumbering(Dialect::Sqlite))?;
         }

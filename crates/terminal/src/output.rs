@@ -35,15 +35,21 @@ impl Output {
 
     /// Prints a table with a heading; columns are as wide as their widest cell.
     pub fn table<const N: usize>(self, heading: [&str; N], rows: &[[String; N]]) -> Result<(), Failure> {
-        let mut widths = heading.map(|title| title.chars().count());
+        self.grid(&heading.map(str::to_owned), rows)
+    }
+
+    /// Prints a table whose columns are not known before.
+    pub fn grid(self, heading: &[String], rows: &[impl AsRef<[String]>]) -> Result<(), Failure> {
+        let mut widths: Vec<usize> = heading.iter().map(|title| title.chars().count()).collect();
         for row in rows {
-            for (width, cell) in widths.iter_mut().zip(row) {
+            for (width, cell) in widths.iter_mut().zip(row.as_ref()) {
                 *width = (*width).max(cell.chars().count());
             }
         }
-        self.line(&padded(&heading.map(str::to_owned), &widths))?;
-        self.line(&padded(&widths.map(|width| "─".repeat(width)), &widths))?;
-        rows.iter().try_for_each(|row| self.line(&padded(row, &widths)))
+        self.line(&padded(heading, &widths))?;
+        let rule: Vec<String> = widths.iter().map(|width| "─".repeat(*width)).collect();
+        self.line(&padded(&rule, &widths))?;
+        rows.iter().try_for_each(|row| self.line(&padded(row.as_ref(), &widths)))
     }
 
     pub fn is_terminal(self) -> bool {
@@ -51,7 +57,7 @@ impl Output {
     }
 }
 
-fn padded<const N: usize>(cells: &[String; N], widths: &[usize; N]) -> String {
+fn padded(cells: &[String], widths: &[usize]) -> String {
     let cells: Vec<String> = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
     cells.join("  ").trim_end().to_owned()
 }

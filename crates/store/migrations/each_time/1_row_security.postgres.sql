@@ -9,7 +9,8 @@ declare
     is_tenants boolean := relation.relname = 'tenants';
     key text := case when is_tenants then 'id' else 'tenant_id' end;
     own text := key || ' = (select nullif(current_setting(''mailroom.tenant'', true), '''')::uuid)';
-    wanted text[] := case when is_partition then '{}'::text[]
+    -- Who reads with SQL, only the system decides.
+    wanted text[] := case when is_partition or relation.relname = 'sql_readers' then '{}'::text[]
                           when is_tenants then array['SELECT']
                           -- What is written down is only added to.
                           when relation.relname = 'audit' then array['INSERT', 'SELECT']
@@ -21,8 +22,9 @@ begin
     end if;
     -- A policy of somebody else's that holds for us would add to what a tenant sees. Policies for other roles are their owner's business.
     for stranger in
-        select p.polname from pg_policy p where p.polrelid = target and p.polname not in ('mailroom_tenant', 'mailroom_system')
-          and p.polroles && array[0, 'mailroom_tenant'::regrole::oid, 'mailroom_system'::regrole::oid]
+        select p.polname from pg_policy p where p.polrelid = target and p.polname not in ('mailroom_tenant', 'mailroom_system', 'mailroom_tenant_reader', 'mailroom_all_reader')
+          and p.polroles && array[0, 'mailroom_tenant'::regrole::oid, 'mailroom_system'::regrole::oid,
+                                  'mailroom_tenant_reader'::regrole::oid, 'mailroom_all_reader'::regrole::oid]
     loop
         execute format('drop policy %I on %s', stranger, target);
     end loop;

@@ -4,6 +4,7 @@ pub(crate) mod dump;
 pub(crate) mod isolation_check;
 pub(crate) mod partitions;
 pub(crate) mod roles;
+mod sql_query;
 mod tsvector;
 mod values;
 

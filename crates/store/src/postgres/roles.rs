@@ -6,7 +6,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Transaction};
 
 use super::error;
-use crate::StoreError;
+use crate::{StoreError, views};
 
 /// The role of a tenant's transactions.
 pub(crate) const TENANT_ROLE: &str = "mailroom_tenant";
@@ -14,8 +14,17 @@ pub(crate) const TENANT_ROLE: &str = "mailroom_tenant";
 /// The role that sees across tenants. It owns the tables.
 pub(crate) const SYSTEM_ROLE: &str = "mailroom_system";
 
+/// The roles of logins that read with SQL: the rows of their tenant, or all.
+pub(crate) const TENANT_READER_ROLE: &str = "mailroom_tenant_reader";
+pub(crate) const ALL_READER_ROLE: &str = "mailroom_all_reader";
+
 /// How PostgreSQL spells the condition of a tenant's policy, after the name of the column.
 pub(super) const TENANT_POLICY: &str = r#" = \( SELECT \(?NULLIF\(current_setting\('mailroom\.tenant'::text, true\), ''::text\)\)?::uuid( AS "?nullif"?)?\)"#;
+
+/// The same of the readers' policies, whole; `{KEY}` is the column.
+const TENANT_READER_POLICY: &str =
+    r#"^\({KEY} = \( SELECT mailroom_reader_tenant\(\)( AS "?mailroom_reader_tenant"?)?\)\)$"#;
+const ALL_READER_POLICY: &str = r#"^\( SELECT mailroom_reader_sees_all\(\)( AS "?mailroom_reader_sees_all"?)?\)$"#;
 
 /// The texts that every migration run restates, in this order.
 const EACH_TIME: &[&str] = &[
@@ -24,6 +33,7 @@ const EACH_TIME: &[&str] = &[
     include_str!("../../migrations/each_time/3_partitions.postgres.sql"),
     include_str!("../../migrations/each_time/4_events.postgres.sql"),
     include_str!("../../migrations/each_time/5_claim_jobs.postgres.sql"),
+    include_str!("../../migrations/each_time/6_sql_readers.postgres.sql"),
 ];
 
 /// Gives the list of migrations to mailroom_system like everything else, so that a dump by that role is complete; the
@@ -43,7 +53,7 @@ end $$";
 /// Roles belong to the whole server, so that migrations of two databases can collide here; each attempt takes milliseconds.
 const MAX_ROLE_ATTEMPTS: u64 = 40;
 
-/// Makes what is missing and changes nothing else: both roles, our membership in them without inheriting (or the plain
+/// Makes what is missing and changes nothing else: the roles, our membership in them without inheriting (or the plain
 /// login would see all that mailroom_system sees), and the schema's rights.
 const MAKE_ROLES: &str = "do $$
 declare
@@ -54,7 +64,7 @@ declare
     is_superuser boolean := (select rolsuper from pg_roles where rolname = session_user);
     role text;
 begin
-    foreach role in array array['mailroom_tenant', 'mailroom_system'] loop
+    foreach role in array array['mailroom_tenant', 'mailroom_system', 'mailroom_tenant_reader', 'mailroom_all_reader'] loop
         if to_regrole(role) is null then
             execute format('create role %s nologin', role);
         end if;
@@ -65,11 +75,13 @@ begin
     end loop;
     if not (has_schema_privilege(session_user, current_schema(), 'create')
             and has_schema_privilege('mailroom_system', current_schema(), 'create')
-            and has_schema_privilege('mailroom_tenant', current_schema(), 'usage')) then
+            and has_schema_privilege('mailroom_tenant', current_schema(), 'usage')
+            and has_schema_privilege('mailroom_tenant_reader', current_schema(), 'usage')
+            and has_schema_privilege('mailroom_all_reader', current_schema(), 'usage')) then
         -- The owner of the database owns the schema through a role, which it cannot inherit from once it inherits from none.
         execute format('set local role %s', owner);
         execute format('grant create, usage on schema %s to %s, mailroom_system', schema, login);
-        execute format('grant usage on schema %s to mailroom_tenant', schema);
+        execute format('grant usage on schema %s to mailroom_tenant, mailroom_tenant_reader, mailroom_all_reader', schema);
         reset role;
     end if;
     if not is_superuser and pg_has_role(session_user, 'mailroom_system', 'usage') then
@@ -107,16 +119,19 @@ async fn ask_administrator(client: &Client) -> Result<StoreError, StoreError> {
     let rows = client.query_typed(sql, &[]).await.map_err(error)?;
     let row = rows.first().ok_or_else(|| StoreError::other("the database does not return its session user"))?;
     let (login, schema, is_16): (String, String, bool) = (row.get(0), row.get(1), row.get(2));
+    let roles = [TENANT_ROLE, SYSTEM_ROLE, TENANT_READER_ROLE, ALL_READER_ROLE];
+    let make: String = roles.iter().map(|role| format!("create role {role} nologin; ")).collect();
+    let roles = roles.join(", ");
     let inherit = if is_16 {
-        format!("grant {TENANT_ROLE}, {SYSTEM_ROLE} to {login} with inherit false;")
+        format!("grant {roles} to {login} with inherit false;")
     } else {
-        format!("grant {TENANT_ROLE}, {SYSTEM_ROLE} to {login}; alter role {login} noinherit;")
+        format!("grant {roles} to {login}; alter role {login} noinherit;")
     };
     Ok(StoreError::Refused(
         format!(
             "the login {login} may not make Mailroom's roles; let an administrator run this in the database, then migrate again: \
-             create role {TENANT_ROLE} nologin; create role {SYSTEM_ROLE} nologin; {inherit} \
-             grant create, usage on schema {schema} to {login}, {SYSTEM_ROLE}; grant usage on schema {schema} to {TENANT_ROLE};"
+             {make}{inherit} grant create, usage on schema {schema} to {login}, {SYSTEM_ROLE}; \
+             grant usage on schema {schema} to {TENANT_ROLE}, {TENANT_READER_ROLE}, {ALL_READER_ROLE};"
         )
         .into(),
     ))
@@ -130,16 +145,25 @@ pub(crate) async fn own_history(transaction: &Transaction<'_>) -> Result<(), Sto
 pub(crate) async fn reapply_policies(transaction: &Transaction<'_>) -> Result<(), StoreError> {
     run_as_system(transaction).await?;
     for text in EACH_TIME {
-        let text = text.replace("{TENANT_POLICY}", &TENANT_POLICY.replace('\'', "''"));
-        transaction.batch_execute(&text).await.map_err(error)?;
+        transaction.batch_execute(&filled_in(text)).await.map_err(error)?;
     }
     transaction.batch_execute("reset role").await.map_err(error)
 }
 
+/// Fills in what the texts about rights take from elsewhere: how the server spells our policies, and the SQL views.
+pub(super) fn filled_in(text: &str) -> String {
+    text.replace("{TENANT_POLICY}", &TENANT_POLICY.replace('\'', "''"))
+        .replace("{TENANT_READER_POLICY}", TENANT_READER_POLICY)
+        .replace("{ALL_READER_POLICY}", ALL_READER_POLICY)
+        .replace("{VIEWS}", &views::postgres_statements())
+        .replace("{VIEW_COLUMNS}", &views::view_columns())
+        .replace("{READABLE_COLUMNS}", &views::readable_columns())
+}
+
 /// Returns every text that decides about rights.
 #[cfg(feature = "testing")]
-pub(crate) fn texts() -> Vec<&'static str> {
-    [&[MAKE_ROLES, OWN_HISTORY, TENANT_POLICY], EACH_TIME].concat()
+pub(crate) fn texts() -> Vec<String> {
+    [MAKE_ROLES, OWN_HISTORY].iter().chain(EACH_TIME).map(|text| filled_in(text)).collect()
 }
 
 pub(crate) async fn run_as_system(transaction: &Transaction<'_>) -> Result<(), StoreError> {

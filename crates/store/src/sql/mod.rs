@@ -28,6 +28,7 @@ pub mod reindex;
 pub mod schedules;
 pub mod search;
 pub mod secrets;
+pub mod sql_readers;
 pub mod subscriptions;
 pub mod summaries;
 pub mod sync;

@@ -89,7 +89,7 @@ impl SystemStore {
         unit.request_scrub(self.store.dialect());
         let mut tables = vec!["audit", "audit_heads", "tenant_counters", "job_queues", "job_tenants"];
         if self.store.dialect() == Dialect::Postgres {
-            tables.push("job_arrivals");
+            tables.extend(["job_arrivals", "sql_readers"]);
         }
         for table in tables {
             unit.op(format!("delete from {table} where tenant_id = $1"), params![tenant.id]);

@@ -4,6 +4,7 @@ mod compact;
 mod reader;
 mod scrub;
 mod snapshot;
+mod sql_query;
 mod statement_journal;
 mod writer;
 

@@ -71,13 +71,55 @@ async fn manual_damage_is_reported_and_mended() {
             "mailroom_find_emails does not run with its owner's rights",
         ),
         ("drop function mailroom_find_emails", "the function mailroom_find_emails is missing"),
+        ("drop view mailroom_emails", "the view mailroom_emails is missing"),
+        (
+            "drop view mailroom_tenants; create view mailroom_tenants as select 1 as a; alter view mailroom_tenants owner to mailroom_system;
+             grant select on mailroom_tenants to mailroom_tenant_reader, mailroom_all_reader",
+            "the view mailroom_tenants was changed",
+        ),
+        (
+            "alter view mailroom_emails reset (security_invoker)",
+            "the view mailroom_emails reads with the rights of its owner",
+        ),
+        ("revoke select on mailroom_emails from mailroom_all_reader", "the view mailroom_emails does not have its grants"),
+        ("grant insert on mailroom_emails to mailroom_tenant_reader", "the view mailroom_emails does not have its grants"),
+        ("grant select on emails to mailroom_tenant_reader", "the table emails does not have its grants for mailroom_tenant_r"),
+        ("grant select (settings) on tenants to mailroom_all_reader", "the table tenants does not have its grants"),
+        ("grant select on schema_migrations to mailroom_all_reader", "the table schema_migrations does not have its grants"),
+        ("grant select on emails_default to mailroom_all_reader", "the partition emails_default does not have its grants"),
+        ("grant select on sql_readers to mailroom_tenant", "the table sql_readers does not have its grants for mailroom_tenant"),
+        ("drop policy mailroom_all_reader on events", "the table events lacks the policy mailroom_all_reader"),
+        (
+            "alter policy mailroom_tenant_reader on ledger using (true)",
+            "the table ledger lacks the policy mailroom_tenant_reader",
+        ),
+        (
+            "create policy mailroom_tenant_reader on jobs to mailroom_tenant_reader using (true)",
+            "the table jobs has the policy mailroom_tenant_reader",
+        ),
+        ("create policy mine on blobs to mailroom_all_reader using (true)", "the table blobs has the policy mine"),
+        (
+            "revoke execute on function mailroom_reader_tenant from mailroom_tenant_reader",
+            "mailroom_tenant_reader may not call the function mailroom_reader_tenant",
+        ),
+        (
+            "grant execute on function mailroom_search to mailroom_all_reader",
+            "mailroom_all_reader may call the function mailroom_search",
+        ),
+        ("alter function mailroom_reader_tenant reset search_path", "mailroom_reader_tenant has no search path of its own"),
+        (
+            "alter function mailroom_reader_sees_all security invoker",
+            "mailroom_reader_sees_all does not run with its owner's rights",
+        ),
     ];
     let db = migrated_postgres().await;
     for (damage, named) in damages {
         run_sql(url(&db), damage).await.unwrap();
         let found = problems(&db).await;
         assert!(found.len() == 1 && found[0].contains(named), "{damage}: {found:?}");
-        assert!(found[0].ends_with("; run `mailroom migrate`, which puts it right"), "{found:?}");
+        // A view has its cure at hand as well.
+        let cures = ["; run `mailroom migrate`, which puts it right", "set (security_invoker = true)"];
+        assert!(cures.iter().any(|cure| found[0].ends_with(cure)), "{found:?}");
 
         db.store.migrate().await.unwrap();
 
@@ -96,6 +138,18 @@ async fn administrator_problems_are_reported() {
             "the role mailroom_tenant bypasses row security; let an administrator",
         ),
         ("alter role mailroom_tenant login", "the role mailroom_tenant can log in; let an administrator"),
+        (
+            "alter role mailroom_all_reader bypassrls",
+            "the role mailroom_all_reader bypasses row security; let an admin",
+        ),
+        (
+            "grant mailroom_system to mailroom_tenant_reader",
+            "the role mailroom_tenant_reader is a member of mailroom_system",
+        ),
+        (
+            "create role mailroom_test_clerk superuser in role mailroom_tenant_reader",
+            "the login mailroom_test_clerk is a reader for whom row security does not hold; let an administrator",
+        ),
         ("grant pg_read_all_data to mailroom_tenant", "the role mailroom_tenant is a member of pg_read_all_data"),
         ("select 1", "the login postgres is a superuser, whom row security does not hold"),
         (&format!("alter role {LOGIN} inherit; {by_login}"), "inherits from mailroom_system"),
@@ -228,7 +282,9 @@ async fn every_unique_key_begins_with_the_tenant() {
                  and exists (select from pg_attribute a where a.attrelid = i.indrelid and a.attname = 'tenant_id')
                  and first.attname <> 'tenant_id'
                  -- A hash of something random: nobody comes upon another's.
-                 and i.indexrelid <> 'api_keys_key_hash_key'::regclass";
+                 and i.indexrelid <> 'api_keys_key_hash_key'::regclass
+                 -- No tenant may read or write it.
+                 and i.indexrelid <> 'sql_readers_pkey'::regclass";
     let found: Vec<String> = db.rows(sql).await.iter().map(|row| row.get(0).unwrap()).collect();
 
     assert_eq!(found, Vec::<String>::new());
@@ -286,6 +342,9 @@ async fn raw_sql_sees_only_its_own_tenant() {
                 (Err(SqlState::INSUFFICIENT_PRIVILEGE), Err(SqlState::INSUFFICIENT_PRIVILEGE)),
                 "{name}"
             );
+        } else if name == "sql_readers" || name.starts_with("mailroom_") {
+            // Those of readers, which have tests of their own.
+            assert_eq!(all, Err(SqlState::INSUFFICIENT_PRIVILEGE), "{name}");
         } else {
             assert_eq!(of_acme, Ok(0), "{name}");
             assert!(name == "api_keys" || all.unwrap() > 0, "{name} shows nothing at all, so this proves nothing");
@@ -354,8 +413,10 @@ async fn transaction_without_tenant_sees_no_rows() {
     let client = connect(&db).await;
 
     begin(&client, "mailroom_tenant", None).await;
-    for (name, is_partition) in relations(&client).await.iter().filter(|(_, is_partition)| !is_partition) {
-        assert_eq!(count(&client, &format!("select from {name}")).await, Ok(0), "{name} {is_partition}");
+    for (name, _) in relations(&client).await.iter().filter(|(_, is_partition)| !is_partition) {
+        let is_of_readers = name == "sql_readers" || name.starts_with("mailroom_");
+        let expected = if is_of_readers { Err(SqlState::INSUFFICIENT_PRIVILEGE) } else { Ok(0) };
+        assert_eq!(count(&client, &format!("select from {name}")).await, expected, "{name}");
     }
     assert_eq!(count(&client, "select from tenants").await, Ok(0));
     let found =

@@ -23,6 +23,8 @@ mod samples;
 mod search;
 mod secrets;
 mod settings;
+mod sql_readers;
+mod sql_views;
 mod subscriptions;
 mod sync;
 mod tenants;

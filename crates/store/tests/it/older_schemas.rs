@@ -36,6 +36,9 @@ pub async fn set_back(db: &TestDatabase, version: u32) {
         let statistics = "delete from sqlite_stat1 where idx = 'placements_missing'";
         db.run_all(&["drop table scrubs", "drop table scrub_filler", statistics]).await;
     }
+    if version < 15 && db.store.dialect() == Dialect::Postgres {
+        db.run("drop table sql_readers").await;
+    }
     for (_, statements) in UNDO.iter().filter(|(migration, _)| *migration > version) {
         db.run_all(statements).await;
     }
