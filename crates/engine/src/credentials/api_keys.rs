@@ -149,6 +149,11 @@ pub fn is_well_formed(key: &str) -> bool {
     body.starts_with(PREFIX) && Sha256::of(body.as_bytes()).hex().starts_with(checksum)
 }
 
+/// Generates a password for a login of the database.
+pub fn new_password() -> anyhow::Result<Secret<String>> {
+    Ok(Secret::new(random_secret()?.iter().map(|byte| format!("{byte:02x}")).collect()))
+}
+
 fn random_secret() -> anyhow::Result<[u8; SECRET_BYTES]> {
     let mut secret = [0; SECRET_BYTES];
     getrandom::fill(&mut secret).context("asking the system for random bytes")?;

@@ -15,6 +15,7 @@ pub mod mailboxes;
 pub mod queues;
 pub mod recurring;
 mod refusal;
+pub mod sql_readers;
 pub mod tenants;
 pub mod webhooks;
 
@@ -46,6 +47,8 @@ pub enum Resource {
     Queue,
     DeadLetters,
     Recurring,
+    /// A login of PostgreSQL that reads with SQL.
+    SqlReader,
 }
 
 /// What an operation requires of the tenant.
@@ -131,6 +134,8 @@ operations! {
     RECURRING_RUN: "recurring.run" on Recurring, None, Once;
     RECURRING_PAUSE: "recurring.pause" on Recurring, None, Once;
     RECURRING_RESUME: "recurring.resume" on Recurring, None, Once;
+    SQL_READER_GRANT: "sql_reader.grant" on SqlReader, None, Once;
+    SQL_READER_REVOKE: "sql_reader.revoke" on SqlReader, None, Once;
     SECRETS_ROTATE: "secrets.rotate" on Installation, None, Resumed;
     BACKUP: "backup" on Installation, None, Resumed;
 }
