@@ -4,6 +4,7 @@ pub mod directory;
 pub mod jobs;
 pub mod mailbox;
 pub mod provider_options;
+pub mod sql;
 pub mod tenant;
 
 use std::path::PathBuf;
@@ -87,6 +88,14 @@ pub enum Command {
         An empty query ('') lists everything that is not deleted, newest first."
     )]
     Search(SearchArgs),
+    /// Query emails, mailboxes and what else there is with SQL
+    #[command(
+        args_conflicts_with_subcommands = true,
+        arg_required_else_help = true,
+        after_help = "Example:\n  mailroom sql 'select from_address, count(*) as emails from mailroom_emails group by from_address order by emails desc limit 10'\n\n\
+        docs/sql-schema.md lists the views with their columns. A query can change nothing, and reads nothing but the views."
+    )]
+    Sql(sql::SqlArgs),
     /// Show, restore or purge emails
     #[command(subcommand, after_help = "Example:\n  mailroom email show 0190b6c1-… --tenant acme --raw > original.eml")]
     Email(EmailCommand),

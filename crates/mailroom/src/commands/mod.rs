@@ -24,6 +24,8 @@ mod retry_blobs;
 mod search;
 mod secrets;
 mod serve;
+mod sql;
+mod sql_readers;
 mod sync_options;
 mod tenant;
 mod tenant_settings;
@@ -54,6 +56,7 @@ pub async fn run(cli: Cli, config: Config) -> Result<ExitCode, Failure> {
         Command::Import(args) => import::run(&config, args, out).await,
         Command::Export(args) => export::run(&config, &args, out).await,
         Command::Search(args) => search::run(&config, &args, out).await,
+        Command::Sql(args) => sql::run(&config, args, out).await,
         Command::Email(command) => email::run(&config, command, out).await,
         Command::Verify(args) => verify::run(&config, &args, out).await,
         Command::Backup { out: folder } => backup::backup(&config, &folder, out).await,

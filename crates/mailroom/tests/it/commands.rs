@@ -31,6 +31,7 @@ fn every_command_has_help_with_an_example() {
         "import",
         "export",
         "search",
+        "sql",
         "email",
         "verify",
         "backup",
@@ -390,11 +391,13 @@ fn operations_of(command: &str) -> &'static [&'static str] {
         "dead-letters replay" => &["dead_letters.replay"],
         "dead-letters discard" => &["dead_letters.discard"],
         "secrets rotate" => &["secrets.rotate"],
+        "sql grant" => &["sql_reader.grant"],
+        "sql revoke" => &["sql_reader.revoke"],
         // What they show or check stays as it is.
         "config show" | "tenant list" | "tenant show" | "tenant usage" | "mailbox list" | "mailbox show"
         | "user list" | "directory show" | "key list" | "search" | "email show" | "verify" | "jobs stats"
         | "jobs list" | "jobs show" | "jobs why" | "recurring list" | "dead-letters list" | "dead-letters show"
-        | "limits show" | "audit verify" | "doctor" => &[],
+        | "limits show" | "audit verify" | "doctor" | "sql list" => &[],
         // A link changes nothing; its consent does, and is on record then.
         "mailbox connect" | "mailbox authorize" => &[],
         // Upkeep that the service does as well, and what has no database to be on record in.

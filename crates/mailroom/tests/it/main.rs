@@ -49,6 +49,7 @@ mod servers;
 mod shared_accounts;
 mod shipped;
 mod sim;
+mod sql;
 mod sync_chaos;
 mod tenants;
 mod tokens;

@@ -149,7 +149,7 @@ fn load_postgres(version: u32, fixture: &Path) -> TestInstallation {
     mailroom.sql(&fs::read_to_string(fixture.join("dump.sql")).unwrap());
     mailroom.sql(&format!(
         "do $$ declare name text; begin
-             for name in select oid::regclass from pg_class where relnamespace = 'public'::regnamespace and relkind in ('r', 'p') loop
+             for name in select oid::regclass from pg_class where relnamespace = 'public'::regnamespace and relkind in ('r', 'p', 'v') loop
                  execute format('alter table %s owner to {owner}', name);
              end loop;
              for name in select oid::regprocedure from pg_proc where pronamespace = 'public'::regnamespace loop

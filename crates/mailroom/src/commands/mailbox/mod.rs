@@ -4,7 +4,7 @@ mod add;
 mod authorize;
 mod connect;
 mod connection;
-mod secret;
+pub(super) mod secret;
 mod set;
 mod show;
 mod sync;

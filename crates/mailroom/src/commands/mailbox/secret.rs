@@ -8,7 +8,7 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr
 use terminal::{Failure, note};
 use tokio::sync::oneshot;
 
-pub(super) fn read_secret(file: &Path) -> Result<Secret<String>, Failure> {
+pub(in crate::commands) fn read_secret(file: &Path) -> Result<Secret<String>, Failure> {
     let text = std::fs::read_to_string(file)
         .map_err(|e| Failure::problem(format!("cannot read the secret in {} ({e})", file.display())))?;
     without_line_end(text)
