@@ -114,17 +114,17 @@ fn every_query_of_the_pages_runs_as_they_say() {
 fn query_is_printed_as_table_csv_and_json() {
     on_each_database(|mailroom| {
         mailroom.import(&mailroom.write("a.eml", simple("Say \"hi\", Bob", "one")));
-        let query = "select subject, size_bytes > 1 as is_big, null as nothing from mailroom_emails";
+        let query = "select subject, size_bytes > 1 as is_big, null as missing from mailroom_emails";
         let big = if mailroom.is_sqlite() { "1" } else { "true" };
 
         let table = mailroom.ok(&["sql", query]).text();
         let csv = mailroom.ok(&["sql", query, "--csv"]).text();
         let object = mailroom.ok(&["sql", query, "--json"]).text();
 
-        assert!(table.starts_with("subject        is_big  nothing\n──────"), "{table}");
+        assert!(table.starts_with("subject        is_big  missing\n──────"), "{table}");
         assert!(table.ends_with(&format!("Say \"hi\", Bob  {big}\n")), "{table}");
-        assert_eq!(csv, format!("subject,is_big,nothing\n\"Say \"\"hi\"\", Bob\",{big},\n"));
-        assert_eq!(object, format!("{{\"subject\":\"Say \\\"hi\\\", Bob\",\"is_big\":{big},\"nothing\":null}}\n"));
+        assert_eq!(csv, format!("subject,is_big,missing\n\"Say \"\"hi\"\", Bob\",{big},\n"));
+        assert_eq!(object, format!("{{\"subject\":\"Say \\\"hi\\\", Bob\",\"is_big\":{big},\"missing\":null}}\n"));
     });
 }
 
@@ -188,7 +188,7 @@ fn readers_are_granted_listed_and_revoked() {
 
     let listed = mailroom.object(&["sql", "list"]);
     assert_eq!((&listed["login"], &listed["tenant_id"], &listed["can_log_in"]), (&json!(name), &acme, &json!(true)));
-    assert!(mailroom.ok(&["sql", "list"]).text().contains("acme    can log in"));
+    assert!(mailroom.ok(&["sql", "list"]).text().contains("acme   can log in"));
     assert_eq!(login.count("select * from mailroom_emails"), 1);
     mailroom.run(&["sql", "grant", &name]).assert_refused(1, &["is a reader already; revoke it first"]);
     for taken in ["postgres", store::testing::LOGIN] {
