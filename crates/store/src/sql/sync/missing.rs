@@ -199,7 +199,8 @@ impl TenantUnit {
                  select l.email_id from ledger l where l.tenant_id = $1 and l.mailbox_id = $2 and {})",
             any(self.store.dialect(), "l.provider_message_id", 3)
         );
-        self.vanish(mailbox, &condition, &params![messages]);
+        let values = params![messages];
+        self.vanish(mailbox, &condition, &values);
     }
 
     /// Records that folders are listed: what is in those that were missing is there again.
