@@ -58,7 +58,7 @@ async fn request_for_all(ctx: &JobContext) -> Result<Completion, JobError> {
     Ok(Completion::Done)
 }
 
-/// Completes emails from their originals, and requests the messages of those whose originals are missing too. Returns how many
+/// Completes emails from their originals, and requests the messages that still lack bytes by the ledger. Returns how many
 /// were left that have their originals.
 async fn complete_mailbox(engine: &Engine, store: &TenantStore, mailbox: MailboxId) -> anyhow::Result<u64> {
     let Some(mailbox) = store.find_mailbox(&mailbox.to_string()).await?.map(Arc::new) else { return Ok(0) };
@@ -70,7 +70,7 @@ async fn complete_mailbox(engine: &Engine, store: &TenantStore, mailbox: Mailbox
     for problem in &repaired.problems {
         tracing::warn!(tenant.id = %store.id, mailbox.id = %mailbox.id, error = redact_for_log(problem), "email not completed");
     }
-    if repaired.without_original > 0 && mailbox.provider.capabilities().is_remote && mailbox.is_sync_enabled() {
+    if mailbox.provider.capabilities().is_remote && mailbox.is_sync_enabled() {
         engine.fetch_failed(store.id, mailbox.id, FailedMessages::WithoutBytes).await?;
     }
     Ok(repaired.incomplete)

@@ -41,7 +41,7 @@ async fn grant(
     let granted = sql_readers::grant(&call, NewSqlReader { login, tenant, password }).await.map_err(app::refused)?;
     let (login, made) = (&granted.login, granted.password.is_some());
     let password = granted.password.filter(|_| is_generated);
-    let password = password.as_ref().map(|password| password.expose());
+    let password = password.as_ref().map(domain::Secret::expose);
     if out.json {
         return out.object(&json!({"login": login, "tenant_id": tenant, "makes_login": made, "password": password}));
     }

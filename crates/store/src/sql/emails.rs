@@ -69,9 +69,12 @@ pub struct IncompleteEmail {
 }
 
 impl TenantStore {
-    /// Lists mailboxes with emails that lack bytes.
+    /// Lists mailboxes with emails that lack bytes, or with messages of which that is recorded: another message with the same
+    /// bytes may have completed their email.
     pub async fn list_incomplete_mailboxes(&self) -> Result<Vec<MailboxId>, StoreError> {
-        let sql = "select distinct mailbox_id from emails where tenant_id = $1 and processing_status = 'failed'";
+        let sql = "select mailbox_id from emails where tenant_id = $1 and processing_status = 'failed'
+                   union
+                   select mailbox_id from ledger where tenant_id = $1 and state = 'failed' and email_id is not null";
         self.query(sql, params![self.id]).await?.iter().map(|row| row.get(0)).collect()
     }
 

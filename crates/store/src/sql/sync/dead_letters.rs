@@ -47,6 +47,7 @@ impl SystemStore {
         let sql = format!(
             "select t.id from tenants t where t.is_active and (
                  exists (select 1 from emails e where e.tenant_id = t.id and e.processing_status = 'failed')
+                 or exists (select 1 from ledger l where l.tenant_id = t.id and l.state = 'failed' and l.email_id is not null)
                  or exists (select 1 from finished_jobs f where f.tenant_id = t.id and f.kind = 'fetch_emails'
                             and f.state = 'dead' and {OF_STORAGE}))"
         );

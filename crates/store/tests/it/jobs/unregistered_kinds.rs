@@ -24,7 +24,7 @@ async fn search(db: &TestDatabase) -> Vec<(String, u64)> {
 
 /// As if the kinds had been missing, and the jobs ready, since two days ago.
 async fn let_two_days_pass(db: &TestDatabase) {
-    let then = (jiff::Timestamp::now() - jiff::SignedDuration::from_hours(48)).strftime("%Y-%m-%dT%H:%M:%S.000Z");
+    let then = (db.store.clock().now() - jiff::SignedDuration::from_hours(48)).strftime("%Y-%m-%dT%H:%M:%S.000Z");
     db.run(&format!("update unregistered_job_kinds set since = '{then}'")).await;
     db.run("update jobs set position = position - 172800000000").await;
 }
